@@ -1,0 +1,39 @@
+# Everything happens in a virtual environment of the project's own; `make demo` and `make test` set it up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help demo test check format clean
+
+help:
+	@echo "make demo    a class-incremental run on real digits, and its report (about a minute after the install)"
+	@echo "make test    the fast tests"
+	@echo "make check   format, lint, types, layers and the tests"
+	@echo "make format  put the code into shape"
+	@echo "make clean   remove the virtual environment and all caches"
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.installed
+	$(BIN)/cotransport run --out runs/demo --overwrite
+	@echo "open runs/demo/report.html in a browser"
+
+test: $(VENV)/.installed
+	$(BIN)/pytest
+
+check: $(VENV)/.installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest
+
+format: $(VENV)/.installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache src/*.egg-info

@@ -1,0 +1,174 @@
+"""The command: verbs over the library's nouns. Heavy libraries are imported by the command that needs them."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from cotransport import __version__
+from cotransport.errors import CotransportError
+
+if TYPE_CHECKING:
+    from cotransport.experiment import Plan
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Class-incremental image classification by co-transport.\n\n"
+    "Begin with [bold]cotransport run[/]: it learns handwritten digits, two classes at a time, and writes a report.",
+)
+out = Console()
+err = Console(stderr=True)
+
+
+def main() -> None:
+    """Run the command; a user's mistake ends in one message and exit code 2, never in a stack trace."""
+    warnings.showwarning = _show_warning  # type: ignore[assignment]  # it takes all the arguments and needs two
+    try:
+        app()
+    except CotransportError as error:
+        err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        err.print("stopped. Go on with --resume")
+        sys.exit(130)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
+    """Warnings of ours as one line; those of libraries are for developers (python -W)."""
+    if category is UserWarning:
+        err.print(f"[yellow]note:[/] {escape(str(message))}", soft_wrap=True)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        out.print(f"cotransport {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Class-incremental image classification by co-transport."""
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "[bold]cotransport run[/]  the digits, in about a minute\n\n"
+    "[bold]cotransport run cifar100-b0-10 --dry-run[/]  what would be run\n\n"
+    "[bold]cotransport run digits --set schedule.epochs=5 --set 'seeds=[1,2,3]'[/]  other settings, three seeds\n\n"
+    "[bold]cotransport run my-recipe.yaml --data photos --out runs/photos[/]  your own recipe and images"
+)
+def run(
+    recipe: Annotated[str, typer.Argument(help="A bundled recipe's name (see `recipes`) or a YAML file.")] = "digits",
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, for example schedule.epochs=5. Repeatable."),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Images to use instead: a folder, or a Hugging Face data set's path or id.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="Where results go.", show_default="runs/RECIPE")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished experiment.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Throw earlier runs of this recipe away.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop; no image is read.")] = False,
+) -> None:
+    """Run an experiment and write its report."""
+    from cotransport import experiment
+    from cotransport.progress import ConsoleWatcher
+    from cotransport.recipe import load_recipe
+    from cotransport.report import write_report
+    from cotransport.training import fabric_for
+
+    if resume and overwrite:
+        raise typer.BadParameter("--resume and --overwrite exclude each other")
+    chosen = load_recipe(recipe, overrides or (), data)
+    if dry_run:
+        _show_plan(experiment.plan(chosen))
+        return
+    folder = folder or Path("runs") / chosen.name
+    first = fabric_for(chosen.device).is_global_zero
+    console = out if first else Console(quiet=True)
+    with ConsoleWatcher(console, len(experiment.runs_of(chosen))) as watcher:
+        experiment.run(chosen, folder, resume=resume, overwrite=overwrite, watcher=watcher)
+    if first:
+        page = write_report([folder])
+        _show_summary(folder)
+        out.print(f"report: [bold]{escape(str(page))}[/]", soft_wrap=True)
+
+
+@app.command()
+def recipes() -> None:
+    """List the bundled recipes."""
+    import yaml
+
+    from cotransport.recipe import bundled_recipes
+
+    table = Table("recipe", "what it runs", box=None, header_style="bold")
+    for name, path in bundled_recipes().items():
+        table.add_row(name, str(yaml.safe_load(path.read_text(encoding="utf-8")).get("description", "")))
+    out.print(table)
+
+
+@app.command(epilog="Example: [bold]cotransport report runs/digits[/]")
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of runs.", metavar="DIR...")],
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="Where the report goes.", show_default="the first DIR")
+    ] = None,
+) -> None:
+    """Write tables, figures and a page from the results in folders."""
+    from cotransport.report import write_report
+
+    out.print(f"report: [bold]{escape(str(write_report(folders, folder)))}[/]", soft_wrap=True)
+
+
+def _show_summary(folder: Path) -> None:
+    import csv
+
+    with (folder / "summary.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    table = Table("method", "average", "last", "forgetting", box=None, header_style="bold")
+    for row in rows:
+        cells = [_rounded(row.get(f"{name}_mean", "")) for name in ("average_accuracy", "last_accuracy", "forgetting")]
+        table.add_row(row["method"], *cells)
+    out.print(table)
+
+
+def _rounded(text: str) -> str:
+    return f"{float(text):.1f}" if text else "–"
+
+
+def _show_plan(plan: Plan) -> None:
+    recipe = plan.recipe
+    names = ", ".join(f"{method.label or method.name}" for method in recipe.methods)
+    out.print(
+        f"[bold]{escape(recipe.name)}[/]: {len(plan.split)} tasks, {sum(map(len, plan.split))} classes of "
+        f"{escape(recipe.data.source)}, {recipe.backbone.name}, {recipe.schedule.epochs} epochs a task in batches of "
+        f"{recipe.schedule.batch_size}\nmethods: {escape(names)}; seeds: {', '.join(map(str, recipe.seeds))}"
+    )
+    table = Table("task", "classes", "names", box=None, header_style="bold")
+    columns = {method.label or method.name: plan.exemplars(method) for method in recipe.methods}
+    for label in columns:
+        table.add_column(f"exemplars\n{label}", justify="right")
+    for number, task in enumerate(plan.split):
+        cells = [exemplars[number] for exemplars in columns.values()]
+        listed = ", ".join(plan.classes[label] for label in task)
+        table.add_row(str(number + 1), str(len(task)), escape(listed), *cells)
+    out.print(table)
+    out.print("exemplars are those kept of each class after the task", style="dim")

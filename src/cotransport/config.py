@@ -1,0 +1,252 @@
+"""Settings: every hyper-parameter of a run, validated in one place.
+
+A section of a recipe is a `Settings` class here; the estimator takes the same classes as arguments. What a method adds of
+its own is declared in the method's file, because a method is a `Settings` class too.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from cotransport.errors import ConfigError
+
+Share = Annotated[float, Field(gt=0, lt=1)]
+Positive = Annotated[int, Field(gt=0)]
+
+SettingsType = TypeVar("SettingsType", bound="Settings")
+
+
+class Settings(BaseModel):
+    """Immutable and strict about names: an unknown key is an error that shows the nearest known one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Data(Settings):
+    """Where the images come from."""
+
+    source: str = "digits"
+    """`digits`, a folder, a data set's name under the folder in COTRANSPORT_DATA, or a Hugging Face hub id."""
+    image_column: str | None = None
+    """Hugging Face data sets: the column of images, where there are several."""
+    label_column: str | None = None
+    """Hugging Face data sets: the column of labels, where there are several."""
+    image_size: Positive | None = None
+    """Side of the square that the network sees; by default the images' own, 224 at most."""
+    held_out: Share = 0.2
+    """Share of each class kept for testing where the source has no test images of its own."""
+    validation: Share | None = None
+    """If set, this share of each class's training images is evaluated on, and the test images are left alone."""
+
+
+class Stream(Settings):
+    """In which order and in what portions the classes arrive: `tasks`, or `step` with or without `base`, or `classes`."""
+
+    tasks: Positive | None = None
+    """The number of tasks of equal size (sizes differ by one where the classes do not divide evenly)."""
+    base: Positive | None = None
+    """Classes in the first task; goes with `step`."""
+    step: Positive | None = None
+    """Classes in every (later) task; the last takes what is left."""
+    classes: tuple[tuple[str | int, ...], ...] | None = None
+    """The classes of each task by name."""
+    order_seed: Annotated[int, Field(ge=0)] | None = 1993
+    """Seed of NumPy's permutation of the classes; null keeps the source's order."""
+    subset: Positive | None = None
+    """Keep the first so many classes after the shuffle."""
+
+    @model_validator(mode="after")
+    def _one_way_to_split(self) -> Stream:
+        ways = [self.tasks is not None, self.step is not None, self.classes is not None]
+        if sum(ways) != 1 or (self.base is not None and self.step is None):
+            raise ValueError("give one of: tasks; step (with or without base); classes")
+        if self.classes is not None and self.subset is not None:
+            raise ValueError("classes lists every class by name, so subset has nothing to choose: leave one out")
+        return self
+
+
+class Budget(Settings):
+    """How many exemplars of old classes may be kept: `total`, shared equally, or `per_class`."""
+
+    total: Annotated[int, Field(ge=0)] | None = None
+    per_class: Annotated[int, Field(ge=0)] | None = None
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> Budget:
+        if (self.total is None) == (self.per_class is None):
+            raise ValueError("give one of: total; per_class")
+        return self
+
+    def quota(self, classes: int) -> int:
+        """Exemplars that each of so many classes may keep.
+
+        >>> Budget(total=2000).quota(30), Budget(per_class=3).quota(30)
+        (66, 3)
+        """
+        if self.per_class is not None:
+            return self.per_class
+        assert self.total is not None
+        return self.total // classes
+
+
+class Backbone(Settings):
+    """The embedding network by name."""
+
+    name: str = "resnet32"
+    stem: Literal["auto", "small", "large"] = "auto"
+    """resnet18: 3 x 3 stem for small images, 7 x 7 with pooling for large ones; `auto` goes by the image size."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, value: object) -> object:
+        return {"name": value} if isinstance(value, str) else value
+
+
+class Head(Settings):
+    """The classifier on top of the embedding."""
+
+    scale: Annotated[float, Field(gt=0)] = 10.0
+    """Initial value of the cosine head's learnable scale."""
+
+
+class Schedule(Settings):
+    """How long a task is trained, and the learning rate over that time."""
+
+    epochs: Positive = 30
+    batch_size: Positive = 128
+    """Images in a step, over all processes; an epoch is cut into equal steps of at most this size."""
+    learning_rate: Annotated[float, Field(gt=0)] = 0.1
+    """The peak."""
+    shape: Literal["steps", "one-cycle", "cosine", "constant"] = "one-cycle"
+    milestones: tuple[Positive, ...] = ()
+    """`steps`: the epochs after which the rate is multiplied by `decay`."""
+    decay: Annotated[float, Field(gt=0, le=1)] = 0.1
+    warmup: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Share of the training in which the rate rises linearly; by default 0.2 for `one-cycle`, otherwise 0."""
+
+    @model_validator(mode="after")
+    def _milestones_fit(self) -> Schedule:
+        if self.shape == "steps" and not self.milestones:
+            raise ValueError("shape 'steps' needs milestones, for example milestones: [80, 120]")
+        if self.shape != "steps" and self.milestones:
+            raise ValueError(f"milestones belong to shape 'steps', not to {self.shape!r}")
+        return self
+
+
+class Optimiser(Settings):
+    """Stochastic gradient descent. Weight decay spares norms, biases and the head's scale."""
+
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    nesterov: bool = False
+    weight_decay: Annotated[float, Field(ge=0)] = 5e-4
+    clip_norm: Annotated[float, Field(gt=0)] | None = None
+    """Largest allowed norm of the whole gradient."""
+
+    @model_validator(mode="after")
+    def _nesterov_needs_momentum(self) -> Optimiser:
+        if self.nesterov and self.momentum == 0:
+            raise ValueError("nesterov needs a momentum above 0")
+        return self
+
+
+class Loss(Settings):
+    """The cross-entropy that all methods share."""
+
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    balanced_softmax: bool = False
+    """Add the logarithm of each class's share of the training images to its logit, against the bias to new classes."""
+
+
+class Augmentation(Settings):
+    """Random changes to training images."""
+
+    crop_padding: Annotated[int, Field(ge=0)] = 4
+    """Images in memory: pad by so many pixels and cut a random window of the original size."""
+    padding: Literal["zero", "reflect"] = "zero"
+    min_area: Annotated[float, Field(gt=0, le=1)] = 0.25
+    """Images decoded on the fly: the smallest share of the area that a random crop keeps."""
+    flip: bool = True
+    """Mirror half of the images."""
+    brightness: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Multiply by a factor drawn from 1 - brightness to 1 + brightness."""
+
+
+class Device(Settings):
+    """What the training runs on."""
+
+    accelerator: Literal["auto", "cpu", "cuda", "gpu", "mps"] = "auto"
+    processes: Positive = 1
+    """Processes (devices) on each machine; more than one trains data-parallel."""
+    nodes: Positive = 1
+    precision: Literal["auto", "32-true", "16-mixed", "bf16-mixed", "64-true"] = "auto"
+    """`auto` is bf16-mixed where the device computes in it natively, otherwise 32-true."""
+    channels_last: bool = True
+    compile: bool = False
+    """Compile the network; pays off in long trainings on a GPU."""
+    workers: Annotated[int, Field(ge=0)] | None = None
+    """Processes that decode images which are too large to keep in memory; by default up to four."""
+
+
+class Logging(Settings):
+    """Figures of the training, beside the result."""
+
+    csv: bool = False
+    tensorboard: bool = False
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown word: `; did you mean 'x'?`, or a full stop if no known word is near.
+
+    >>> nearest("epoch", ["epochs", "decay"]), nearest("xyz", ["epochs", "decay"])
+    ("; did you mean 'epochs'?", '.')
+    """
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {matches[0]!r}?" if matches else "."
+
+
+def validated(kind: type[SettingsType], values: Mapping[str, Any], where: str) -> SettingsType:
+    """Settings of a kind from plain values; anything wrong is a ConfigError that names every bad field."""
+    try:
+        return kind.model_validate(dict(values))
+    except ValidationError as error:
+        lines = [_explained(kind, detail) for detail in error.errors()]
+        raise ConfigError(f"{where}: " + "\n  ".join(lines)) from None
+
+
+def _explained(kind: type[Settings], detail: Any) -> str:  # noqa: ANN401 (pydantic's ErrorDetails)
+    path, value = detail["loc"], detail.get("input")
+    field = ".".join(str(part) for part in path) or "recipe"
+    if detail["type"] == "extra_forbidden":
+        known = sorted(_section(kind, path[:-1]).model_fields)
+        return f"{field}: unknown key{nearest(str(path[-1]), known)} Allowed here: {', '.join(known)}"
+    message = detail["msg"].removeprefix("Value error, ")
+    if detail["type"] == "literal_error":
+        allowed = [str(choice) for choice in _choices(kind, path)]
+        return f"{field}: {value!r} is not allowed{nearest(str(value), allowed)} Allowed: {', '.join(allowed)}"
+    if detail["type"] == "missing" or isinstance(value, Mapping):
+        return f"{field}: {message}"
+    return f"{field}: {message} (got {value!r})"
+
+
+def _section(kind: type[Settings], path: tuple[int | str, ...]) -> type[Settings]:
+    """The settings class found by following a path of field names."""
+    for part in path:
+        if part in kind.model_fields:
+            leaves = _flattened(kind.model_fields[str(part)].annotation)
+            kind = next(leaf for leaf in leaves if isinstance(leaf, type) and issubclass(leaf, Settings))
+    return kind
+
+
+def _choices(kind: type[Settings], path: tuple[int | str, ...]) -> list[object]:
+    field = _section(kind, path[:-1]).model_fields[str(path[-1])]
+    return [choice for choice in _flattened(field.annotation) if not isinstance(choice, type)]
+
+
+def _flattened(annotation: object) -> list[object]:
+    """A type annotation's leaves: the classes and the literal values in it."""
+    arguments = get_args(annotation)
+    return [leaf for argument in arguments for leaf in _flattened(argument)] if arguments else [annotation]

@@ -1,0 +1,42 @@
+"""Images: sources, storage, augmentation and batches."""
+
+from cotransport.data.batches import (
+    Batch,
+    Shard,
+    channel_statistics,
+    evaluation_chunks,
+    steps_per_epoch,
+    training_batches,
+)
+from cotransport.data.images import (
+    EncodedImages,
+    Images,
+    Label,
+    LabelledImages,
+    PixelImages,
+    fitted,
+    joined,
+)
+from cotransport.data.sources import DataSet, Source, images_of, labelled, load, open_source
+
+__all__ = [
+    "Batch",
+    "DataSet",
+    "EncodedImages",
+    "Images",
+    "Label",
+    "LabelledImages",
+    "PixelImages",
+    "Shard",
+    "Source",
+    "channel_statistics",
+    "evaluation_chunks",
+    "fitted",
+    "images_of",
+    "joined",
+    "labelled",
+    "load",
+    "open_source",
+    "steps_per_epoch",
+    "training_batches",
+]

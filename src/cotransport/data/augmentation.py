@@ -1,0 +1,91 @@
+"""Batched augmentation. What is random is drawn for a whole batch at once, apart from where it is applied."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cotransport.config import Augmentation
+from cotransport.data.decoding import Window
+
+
+class Draws(NamedTuple):
+    """The random numbers of a batch of n training images."""
+
+    shift: Tensor
+    """int64 (n, 2): down and right by how many pixels the window lies off the image."""
+    window: Tensor
+    """float (n, 4): share of the area, aspect ratio and place of the part that is decoded."""
+    flip: Tensor
+    """bool (n,)."""
+    brightness: Tensor
+    """float (n,): a factor."""
+
+    def part(self, indices: Tensor) -> Draws:
+        """The draws of some of the images."""
+        return Draws(*(numbers[indices] for numbers in self))
+
+    def to(self, device: torch.device) -> Draws:
+        """The draws on a device."""
+        return Draws(*(numbers.to(device, non_blocking=True) for numbers in self))
+
+    def windows(self) -> list[Window]:
+        """The parts to decode, image by image."""
+        return [Window(*values) for values in self.window.tolist()]
+
+
+def draw(settings: Augmentation, count: int, generator: torch.Generator) -> Draws:
+    """Random numbers for so many images; the same number of draws whatever the settings."""
+    pad = settings.crop_padding
+    shift = torch.randint(-pad, pad + 1, (count, 2), generator=generator)
+    window = torch.rand(count, 4, generator=generator)
+    window[:, 0] = settings.min_area + (1 - settings.min_area) * window[:, 0]
+    window[:, 1] = torch.exp((2 * window[:, 1] - 1) * math.log(4 / 3))
+    if settings.min_area == 1:
+        window[:, 1] = 1
+    flip = torch.rand(count, generator=generator) < 0.5
+    brightness = 1 + settings.brightness * (2 * torch.rand(count, generator=generator) - 1)
+    return Draws(shift, window, flip & settings.flip, brightness)
+
+
+def cropped(pixels: Tensor, indices: Tensor, draws: Draws, settings: Augmentation) -> Tensor:
+    """Images gathered from a storage, shifted and flipped in one indexing operation.
+
+    pixels (N, h, w, 3), indices (n,) -> (n, h, w, 3), all uint8. What is shifted in from outside is black, or the mirror image.
+    """
+    height, width = pixels.shape[1:3]
+    rows = torch.arange(height, device=pixels.device) + draws.shift[:, :1]  # (n, h)
+    columns = torch.arange(width, device=pixels.device)
+    columns = torch.where(draws.flip[:, None], width - 1 - columns, columns) + draws.shift[:, 1:]  # (n, w)
+    if settings.padding == "reflect":
+        rows, columns = _reflected(rows, height), _reflected(columns, width)
+        return pixels[indices[:, None, None], rows[:, :, None], columns[:, None, :]]
+    inside_rows, inside_columns = (rows >= 0) & (rows < height), (columns >= 0) & (columns < width)
+    gathered = pixels[
+        indices[:, None, None],
+        rows.clamp(0, height - 1)[:, :, None],
+        columns.clamp(0, width - 1)[:, None, :],
+    ]
+    return gathered * (inside_rows[:, :, None] & inside_columns[:, None, :]).unsqueeze(-1)
+
+
+def flipped(images: Tensor, draws: Draws) -> Tensor:
+    """Decoded images (n, h, w, 3), mirrored where the draws say so."""
+    return torch.where(draws.flip[:, None, None, None], images.flip(2), images)
+
+
+def brightened(images: Tensor, draws: Draws) -> Tensor:
+    """uint8 images (n, h, w, 3) as float32, multiplied by their factors and kept within 0 to 255."""
+    return (images.float() * draws.brightness[:, None, None, None]).clamp_(0, 255)
+
+
+def _reflected(places: Tensor, length: int) -> Tensor:
+    """Places beyond the edge mirrored back inside, the edge itself not repeated; a single row stays where it is."""
+    if length == 1:
+        return torch.zeros_like(places)
+    period = 2 * (length - 1)
+    places = places.remainder(period)
+    return torch.where(places < length, places, period - places)

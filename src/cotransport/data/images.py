@@ -1,0 +1,209 @@
+"""Images as values, in two storages: pixels in memory for small images of one size, encoded items for the rest.
+
+Both are immutable and cheap to take parts of. Neither knows of training: `data.batches` turns them into batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cotransport.data.decoding import Item, decode, image_size
+from cotransport.errors import DataError
+
+Label: TypeAlias = str | int
+"""A class's name, as the user gives it."""
+
+IN_MEMORY_SIDE = 64
+IN_MEMORY_BYTES = 2 << 30
+LARGEST_SIDE = 224
+
+
+@dataclass(frozen=True, eq=False)
+class PixelImages:
+    """Small images of one size as one tensor."""
+
+    pixels: Tensor
+    """uint8 (n, size, size, 3)."""
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    @property
+    def size(self) -> int:
+        """Side in pixels."""
+        return int(self.pixels.shape[1])
+
+    def item(self, index: int) -> Item:
+        """One image by itself."""
+        return np.asarray(self.pixels[index].numpy(), dtype=np.uint8)
+
+    def take(self, indices: Tensor) -> PixelImages:
+        """A copy of the images at these places, independent of this storage."""
+        return PixelImages(self.pixels[indices])
+
+    def first(self, count: int) -> PixelImages:
+        """The first so many, sharing this storage."""
+        return PixelImages(self.pixels[:count])
+
+    def kept(self) -> PixelImages:
+        """The images independent of where they came from: pixels are already."""
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedImages:
+    """Images that are decoded each time they are used, to squares of `size` pixels."""
+
+    origins: tuple[Sequence[Item], ...]
+    origin: Tensor
+    """int64 (n,): which of the origins each image is from,"""
+    row: Tensor
+    """int64 (n,): and where it stands in it."""
+    size: int
+
+    @classmethod
+    def of(cls, items: Sequence[Item], size: int) -> EncodedImages:
+        """All items of one sequence."""
+        rows = torch.arange(len(items))
+        return cls((items,), torch.zeros_like(rows), rows, size)
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def item(self, index: int) -> Item:
+        """One image, still encoded."""
+        return self.origins[int(self.origin[index])][int(self.row[index])]
+
+    def take(self, indices: Tensor) -> EncodedImages:
+        """The images at these places."""
+        return EncodedImages(self.origins, self.origin[indices], self.row[indices], self.size)
+
+    def first(self, count: int) -> EncodedImages:
+        """The first so many."""
+        return EncodedImages(self.origins, self.origin[:count], self.row[:count], self.size)
+
+    def kept(self) -> EncodedImages:
+        """The images independent of where they came from: files are read, so that they may go away afterwards."""
+        return EncodedImages.of([_read(self.item(i)) for i in range(len(self))], self.size)
+
+
+Images: TypeAlias = PixelImages | EncodedImages
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledImages:
+    """Images with their classes: image i is of class `classes[labels[i]]`."""
+
+    images: Images
+    labels: Tensor
+    """int64 (n,)."""
+    classes: tuple[Label, ...]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, indices: Tensor) -> LabelledImages:
+        """The images at these places, with all classes."""
+        return LabelledImages(self.images.take(indices), self.labels[indices], self.classes)
+
+    def of_classes(self, wanted: Sequence[int]) -> LabelledImages:
+        """The images of some classes, numbered anew in the order of `wanted`; images keep their order."""
+        number = torch.full((len(self.classes),), -1)
+        number[list(wanted)] = torch.arange(len(wanted))
+        renumbered = number[self.labels]
+        indices = torch.nonzero(renumbered >= 0).flatten()
+        names = tuple(self.classes[index] for index in wanted)
+        return LabelledImages(self.images.take(indices), renumbered[indices], names)
+
+    def counts(self) -> Tensor:
+        """int64 (classes,): the number of images of each class."""
+        return torch.bincount(self.labels, minlength=len(self.classes))
+
+
+def joined(parts: Sequence[Images]) -> Images:
+    """The images of several storages one after the other; empty parts are passed over."""
+    filled = [part for part in parts if len(part)] or list(parts[:1])
+    if all(isinstance(part, PixelImages) for part in filled) and len({part.size for part in filled}) == 1:
+        return PixelImages(torch.cat([part.pixels for part in filled if isinstance(part, PixelImages)]))
+    encoded = [_encoded(part) for part in filled]
+    origins = tuple({id(origin): origin for part in encoded for origin in part.origins}.values())
+    place = {id(origin): position for position, origin in enumerate(origins)}
+    return EncodedImages(
+        origins,
+        torch.cat([torch.tensor([place[id(origin)] for origin in part.origins])[part.origin] for part in encoded]),
+        torch.cat([part.row for part in encoded]),
+        encoded[0].size,
+    )
+
+
+def stored(items: Sequence[Item], size: int | None) -> Images:
+    """Items in the storage that suits them: in memory if they are small, otherwise encoded.
+
+    Without a size, it is the images' own: the median of their shorter sides, 224 at most.
+    """
+    if size is None:
+        size = _natural_size(items)
+    if size <= IN_MEMORY_SIDE and len(items) * size * size * 3 <= IN_MEMORY_BYTES:
+        pixels = torch.empty(len(items), size, size, 3, dtype=torch.uint8)
+        with ThreadPoolExecutor() as pool:  # Pillow decodes without holding the interpreter
+            for i, square in enumerate(pool.map(lambda item: decode(item, size), items, chunksize=256)):
+                pixels[i] = torch.from_numpy(square)
+        return PixelImages(pixels)
+    for index in _spread(len(items), 1000):  # headers only: a wrong file is better found now than in training
+        image_size(items[index])
+    return EncodedImages.of(items, size)
+
+
+def fitted(images: Images, size: int) -> Images:
+    """The same images for a network that sees squares of this size."""
+    if images.size == size:
+        return images
+    if isinstance(images, EncodedImages):
+        return EncodedImages(images.origins, images.origin, images.row, size)
+    return stored(_encoded(images).origins[0], size)
+
+
+class _Rows(Sequence[Item]):
+    """The images of a pixel storage as items."""
+
+    def __init__(self, images: PixelImages) -> None:
+        self._images = images
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 (slices are never asked for)
+        return self._images.item(index)
+
+
+def _encoded(images: Images) -> EncodedImages:
+    return images if isinstance(images, EncodedImages) else EncodedImages.of(_Rows(images), images.size)
+
+
+def _natural_size(items: Sequence[Item]) -> int:
+    if not len(items):
+        raise DataError("no images. Give at least one")
+    sides = [min(image_size(items[index])) for index in _spread(len(items), 1000)]
+    return min(int(np.median(sides)), LARGEST_SIDE)
+
+
+def _spread(length: int, at_most: int) -> Iterator[int]:
+    """Indices spread evenly over a length, at most so many."""
+    return iter(np.unique(np.linspace(0, length - 1, min(length, at_most)).astype(int)).tolist())
+
+
+def _read(item: Item) -> Item:
+    if not isinstance(item, Path):
+        return item
+    try:
+        return item.read_bytes()
+    except OSError as error:
+        raise DataError(f"{item}: cannot be read ({error.strerror}). Put the file back and learn again") from None

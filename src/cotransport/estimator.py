@@ -1,0 +1,333 @@
+"""The classifier that keeps learning: the only learner there is. Experiments loop over the same object.
+
+Everything that learning changes is one immutable `State`. A task is learned on a copy of the network, and the new state
+replaces the old one at the very end, so nothing is lost if anything fails on the way.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cotransport import backbones, config
+from cotransport.config import Augmentation, Backbone, Budget, Device, Head, Loss, Optimiser, Schedule, Settings
+from cotransport.data import (
+    Images,
+    Label,
+    LabelledImages,
+    channel_statistics,
+    fitted,
+    images_of,
+    joined,
+    labelled,
+)
+from cotransport.errors import ConfigError, DataError
+from cotransport.memory import Memory, class_means, herding
+from cotransport.methods import Lesson, Method, make_method
+from cotransport.network import Network
+from cotransport.randomness import seeded
+from cotransport.training import Listener, Trainer
+
+SettingsType = TypeVar("SettingsType", bound=Settings)
+_NEW_NETWORK, _NEW_CLASSES = 0, 1  # places of a run's random draws
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything that learning changes."""
+
+    classes: tuple[Label, ...]
+    """Names in order of arrival."""
+    task_sizes: tuple[int, ...]
+    """The number of classes that were new in each lesson."""
+    image_size: int
+    network: Network
+    memory: Memory
+
+
+class Scores(NamedTuple):
+    """Two opinions on n images: higher is likelier."""
+
+    head: Tensor
+    """Logits (n, classes) of the trained head."""
+    ncm: Tensor | None
+    """Scaled cosine (n, classes) to the class means, None where some class has no exemplar."""
+
+
+class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is not typed
+    """An image classifier that learns new classes without the old classes' data.
+
+    Settings are given as the classes of `cotransport.config` or as dictionaries with the same keys.
+
+    Parameters
+    ----------
+    method : name, or dictionary with a name and its settings, or `Method`
+        How to learn: see `cotransport.methods`.
+    backbone : name, `Backbone`, or torch module
+        What maps images (n, 3, h, w) to features (n, d). A module is copied, never changed.
+    memory : `Budget`
+        How many exemplars of old classes are kept.
+    schedule, optimiser, loss, augmentation, head, device
+        Sections of the same name in a recipe.
+    image_size : int, optional
+        Side of the square that the network sees; by default that of the first images, 224 at most.
+    seed : int
+        Everything random comes from it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> dark, light = np.zeros((8, 8, 8, 3), np.uint8), np.full((8, 8, 8, 3), 255, np.uint8)
+    >>> clf = IncrementalClassifier("replay", "resnet8", schedule={"epochs": 2, "batch_size": 8})
+    >>> clf.learn(np.concatenate([dark, light]), ["night"] * 8 + ["day"] * 8).classes_.tolist()
+    ['day', 'night']
+    >>> clf.learn(dark + np.uint8(128), ["dusk"] * 8).classes_.tolist()
+    ['day', 'night', 'dusk']
+    """
+
+    state_: State
+
+    def __init__(
+        self,
+        method: str | Mapping[str, Any] | Method = "replay",
+        backbone: str | Mapping[str, Any] | Backbone | nn.Module = "resnet32",
+        *,
+        memory: Mapping[str, Any] | Budget = Budget(total=2000),  # noqa: B008 (settings are immutable)
+        schedule: Mapping[str, Any] | Schedule = Schedule(),  # noqa: B008
+        optimiser: Mapping[str, Any] | Optimiser = Optimiser(),  # noqa: B008
+        loss: Mapping[str, Any] | Loss = Loss(),  # noqa: B008
+        augmentation: Mapping[str, Any] | Augmentation = Augmentation(),  # noqa: B008
+        head: Mapping[str, Any] | Head = Head(),  # noqa: B008
+        device: Mapping[str, Any] | Device = Device(),  # noqa: B008
+        image_size: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.method = method
+        self.backbone = backbone
+        self.memory = memory
+        self.schedule = schedule
+        self.optimiser = optimiser
+        self.loss = loss
+        self.augmentation = augmentation
+        self.head = head
+        self.device = device
+        self.image_size = image_size
+        self.seed = seed
+
+    def learn(
+        self, images: object, labels: object = None, *, listener: Listener | None = None
+    ) -> IncrementalClassifier:
+        """Learn the classes of a new task; none of them may be known.
+
+        images : a folder with a subfolder per class or a Hugging Face data set (path or id), without labels; or uint8
+            (n, h, w, 3), or a list of files, with a label for each.
+        listener : is told how the training goes.
+        """
+        self._learn(labelled(images, labels), listener)
+        return self
+
+    def partial_fit(self, X: object, y: object = None, classes: object = None) -> IncrementalClassifier:  # noqa: N803
+        """Learn from more images, in scikit-learn's manner: unknown classes are added, known ones get more data.
+
+        `classes` is accepted for compatibility and not needed: classes are added when their first images come.
+        """
+        self._learn(labelled(X, y), None, known_classes=True)
+        return self
+
+    def fit(self, X: object, y: object = None) -> IncrementalClassifier:  # noqa: N803
+        """Forget everything and learn these classes as the first task."""
+        self.__dict__.pop("state_", None)
+        return self.learn(X, y)
+
+    def initialise(self, images: object, labels: object = None) -> IncrementalClassifier:
+        """The first half of `learn`: a copy of this classifier that knows the new classes but has not been trained on them."""
+        twin = copy.copy(self)
+        twin._learn(labelled(images, labels), None, train=False)
+        return twin
+
+    @property
+    def classes_(self) -> npt.NDArray[Any]:
+        """The classes in order of arrival, the order of `predict_proba`'s columns."""
+        return np.array(self._state().classes)
+
+    def scores(self, images: object) -> Scores:
+        """What the trained head and the nearest class mean say of images, in one pass."""
+        state = self._state()
+        if isinstance(images, LabelledImages):
+            images = images.images
+        stored = images if isinstance(images, Images) else images_of(images, state.image_size)
+        output = self._trainer().outputs(state.network, fitted(stored, state.image_size))
+        means = self._class_means()
+        if means is None:
+            return Scores(output.logits, None)
+        scale = state.network.head.scale.detach().float().cpu()
+        return Scores(output.logits, scale * F.linear(F.normalize(output.features), means))
+
+    def predict_proba(self, X: object) -> npt.NDArray[np.float64]:  # noqa: N803
+        """Probability of each class (n, classes), by the method's own prediction."""
+        return np.asarray(F.softmax(self.own_scores(self.scores(X)).double(), dim=1).numpy())
+
+    def predict(self, X: object) -> npt.NDArray[Any]:  # noqa: N803
+        """The likeliest class of each image, by the method's own prediction."""
+        return np.asarray(self.classes_[self.own_scores(self.scores(X)).argmax(dim=1).numpy()])
+
+    def score(self, X: object, y: object = None, sample_weight: object = None) -> float:  # noqa: N803
+        """Share of the images whose class is predicted correctly."""
+        data = labelled(X, y)
+        truth = np.array(data.classes)[data.labels.numpy()]
+        weights = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
+        return float(np.average(self.predict(data) == truth, weights=weights))
+
+    def own_scores(self, scores: Scores) -> Tensor:
+        """Of both opinions the one that counts for this classifier's method."""
+        if make_method(self.method).predict_with == "ncm":
+            if scores.ncm is None:
+                raise ConfigError(
+                    "predict_with: 'ncm' needs an exemplar of every class. Raise memory.total or per_class"
+                )
+            return scores.ncm
+        return scores.head
+
+    def _learn(
+        self, data: LabelledImages, listener: Listener | None, *, known_classes: bool = False, train: bool = True
+    ) -> None:
+        before: State | None = getattr(self, "state_", None)
+        method = make_method(self.method)
+        size = before.image_size if before else self.image_size or data.images.size
+        data = _renumbered(replace(data, images=fitted(data.images, size)), before, known_classes)
+        old = len(before.classes) if before else 0
+        new = len(data.classes) - old
+        task = len(before.task_sizes) if before else 0
+        trainer = self._trainer(task, listener)
+        memory = before.memory if before else Memory()
+        lesson = Lesson(data, memory.labelled(data.classes), old, new, self._section(Loss, "loss"))
+
+        if before is None or method.from_scratch:
+            network = self._new_network(method, lesson, before, trainer)
+            grown = len(data.classes)
+        else:
+            network, grown = copy.deepcopy(before.network), new
+        with seeded(self.seed, _NEW_CLASSES, task):
+            network.head.grow(grown)
+        if trainer.shard.processes > 1:
+            network.load_state_dict(trainer.fabric.broadcast(network.state_dict()))
+        network.to(trainer.fabric.device)
+        method.initialise(network, lesson, trainer)
+        if train:
+            method.learn(network, lesson, trainer)
+
+        memory = self._updated_memory(method, memory, data, network, trainer)
+        sizes = (*(before.task_sizes if before else ()), new)
+        self.state_ = State(data.classes, sizes, size, network.eval(), memory)
+
+    def _new_network(self, method: Method, lesson: Lesson, before: State | None, trainer: Trainer) -> Network:
+        """An untrained network without classes. Statistics of the images are those of the first task."""
+        size = lesson.new.images.size
+        with seeded(self.seed, _NEW_NETWORK, trainer.task):
+            if isinstance(self.backbone, nn.Module):
+                backbone = copy.deepcopy(self.backbone)
+            else:
+                named = {"name": self.backbone} if isinstance(self.backbone, str) else self.backbone
+                backbone = backbones.build(_as_settings(Backbone, named, "backbone"), size)
+            head = method.make_head(backbones.feature_dimension(backbone, size), self._section(Head, "head").scale)
+        if before is not None:
+            mean, deviation = before.network.mean.cpu(), before.network.deviation.cpu()
+        else:
+            mean, deviation = channel_statistics(lesson.new.images, trainer.device.workers)
+        return Network(backbone, head, mean, deviation)
+
+    def _updated_memory(
+        self, method: Method, memory: Memory, data: LabelledImages, network: Network, trainer: Trainer
+    ) -> Memory:
+        """The memory after a task: the new images' exemplars added, all classes cut to their quota."""
+        budget = method.budget(self._section(Budget, "memory"))
+        quota = None if budget is None else budget.quota(len(data.classes))
+        if quota == 0 and budget == self.memory:
+            warnings.warn(f"memory: {budget} leaves no exemplar for each of {len(data.classes)} classes", stacklevel=4)
+        chosen: dict[int, Images] = {}
+        for number in torch.nonzero(data.counts()).flatten().tolist():
+            candidates: Images = data.images.take(torch.nonzero(data.labels == number).flatten())
+            if number < len(memory.exemplars):
+                candidates = joined([memory.exemplars[number], candidates])
+            if quota is None:
+                chosen[number] = candidates
+            elif quota == 0:
+                chosen[number] = candidates.first(0)
+            else:
+                order = herding(trainer.features(network, candidates), quota)
+                chosen[number] = candidates.take(order).kept()
+        return memory.updated(chosen, quota)
+
+    def _class_means(self) -> Tensor | None:
+        """Class means (classes, d) by the current network; derived from the exemplars and kept until the state changes."""
+        state = self._state()
+        cached: tuple[State, Tensor | None] | None = self.__dict__.get("_means")
+        if cached is None or cached[0] is not state:
+            exemplars = state.memory.labelled(state.classes)
+            means = None
+            if exemplars is not None and bool((exemplars.counts() > 0).all()):
+                features = self._trainer().features(state.network, exemplars.images)
+                means = class_means(features, exemplars.labels, len(state.classes))
+            self._means = (state, means)
+            return means
+        return cached[1]
+
+    def _trainer(self, task: int = 0, listener: Listener | None = None) -> Trainer:
+        return Trainer(
+            task=task,
+            seed=self.seed,
+            schedule=self._section(Schedule, "schedule"),
+            optimiser=self._section(Optimiser, "optimiser"),
+            augmentation=self._section(Augmentation, "augmentation"),
+            device=self._section(Device, "device"),
+            listener=listener,
+        )
+
+    def _section(self, kind: type[SettingsType], name: str) -> SettingsType:
+        return _as_settings(kind, getattr(self, name), name)
+
+    def _state(self) -> State:
+        if not hasattr(self, "state_"):
+            raise NotFittedError("this classifier has not learned anything yet: call learn first")
+        return self.state_
+
+
+def _as_settings(kind: type[SettingsType], value: Mapping[str, Any] | SettingsType, name: str) -> SettingsType:
+    if isinstance(value, kind):
+        return value
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{name}: give {kind.__name__}(...) or a dictionary with its keys, not {value!r}")
+    made: SettingsType = config.validated(kind, value, name)
+    return made
+
+
+def _renumbered(data: LabelledImages, before: State | None, known_classes: bool) -> LabelledImages:
+    """The images with labels in order of arrival, and all classes seen."""
+    known = before.classes if before else ()
+    counts = data.counts()
+    for name, count in zip(data.classes, counts.tolist(), strict=True):
+        if count == 0:
+            raise DataError(f"the class {name!r} has no images. Give at least one, or leave the class out")
+        if name in known and not known_classes:
+            raise DataError(
+                f"the class {name!r} is known already. Leave it out, or use partial_fit to give it more images"
+            )
+    if len({type(name) for name in (*known, *data.classes)}) > 1:
+        raise DataError("some classes are named by strings and some by whole numbers. Use one kind for all")
+    if not len(data):
+        raise DataError("no images. Give at least one")
+    classes = (*known, *(name for name in data.classes if name not in known))
+    number = {name: position for position, name in enumerate(classes)}
+    numbers = torch.tensor([number[name] for name in data.classes])
+    return LabelledImages(data.images, numbers[data.labels], classes)

@@ -1,0 +1,362 @@
+"""Runs a recipe: every method and seed over the stream, one result on disk for each. The learner is the estimator."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+
+from cotransport import __version__, metrics
+from cotransport.data import LabelledImages, Source, load, open_source
+from cotransport.errors import CotransportError, RunError
+from cotransport.estimator import IncrementalClassifier
+from cotransport.methods import Method
+from cotransport.recipe import Recipe, label_of
+from cotransport.results import RESULT, Result, Step, write_atomically
+from cotransport.stream import Split, TaskStream, split_classes
+from cotransport.training import Figures, fabric_for
+
+STARTED = "recipe.json"
+"""Written when a run begins; a folder with it and without a result is an unfinished run."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One method with one seed."""
+
+    method: Method
+    seed: int
+
+    @property
+    def label(self) -> str:
+        """The name in results and figures."""
+        return label_of(self.method)
+
+    @property
+    def folder(self) -> str:
+        """Its folder's name."""
+        return f"{self.label}-seed{self.seed}"
+
+
+class Watcher(Protocol):
+    """Is told how an experiment goes."""
+
+    def run_begun(self, run: Run, work: Sequence[int]) -> None:
+        """A run begins; `work` is the number of images that training each task will process."""
+
+    def figures(self, figures: Figures) -> None:
+        """The training of a task goes on."""
+
+    def task_done(self, step: Step) -> None:
+        """A task is learned and evaluated."""
+
+    def run_done(self) -> None:
+        """A run is finished and written."""
+
+
+def runs_of(recipe: Recipe) -> list[Run]:
+    """All runs of a recipe, seed by seed."""
+    return [Run(method, seed) for seed in recipe.seeds for method in recipe.methods]
+
+
+def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = False, watcher: Watcher) -> list[Result]:
+    """Run what is not finished yet and return all results. Unfinished runs need `resume` or `overwrite`."""
+    fabric = fabric_for(recipe.device)
+    first = fabric.is_global_zero
+    source = open_source(recipe.data)
+    split = split_classes(source.classes, recipe.stream)
+    pending = _agreed(fabric, lambda: _prepared(recipe, out, resume=resume, overwrite=overwrite))
+    if pending:
+        stream = TaskStream(load(source, recipe.data), split)
+        for one in runs_of(recipe):
+            if one.folder not in pending:
+                continue
+            folder = out / one.folder
+            if first:
+                folder.mkdir(parents=True, exist_ok=True)
+                write_atomically(folder / STARTED, json.dumps(_dump(recipe), indent=1))
+            result = _one_run(recipe, one, source, stream, folder, watcher)
+            if first:
+                result.save(folder)
+                watcher.run_done()
+    fabric.barrier()
+    return [Result.load(out / one.folder / RESULT) for one in runs_of(recipe)]
+
+
+def _one_run(recipe: Recipe, one: Run, source: Source, stream: TaskStream, folder: Path, watcher: Watcher) -> Result:
+    classifier = IncrementalClassifier(
+        one.method,
+        recipe.backbone,
+        memory=recipe.memory,
+        schedule=recipe.schedule,
+        optimiser=recipe.optimiser,
+        loss=recipe.loss,
+        augmentation=recipe.augmentation or source.augmentation,
+        head=recipe.head,
+        device=recipe.device,
+        seed=one.seed,
+    )
+    log = _Log(recipe, folder)
+    first = fabric_for(recipe.device).is_global_zero
+    if first:
+        watcher.run_begun(one, expected_work(recipe, one.method, stream))
+    steps: list[Step] = []
+    confusion = np.zeros((0, 0), dtype=np.int64)
+    for task in stream:
+        speed = [0.0]
+
+        def listen(figures: Figures, speed: list[float] = speed) -> None:
+            speed[0] = figures.images_per_second
+            log.figures(figures)
+            if first:
+                watcher.figures(figures)
+
+        begun = time.perf_counter()
+        classifier.learn(task.train, listener=listen)
+        seconds = time.perf_counter() - begun
+        sizes = stream.sizes[: task.number + 1]
+        step, confusion = evaluate(classifier, task.seen_test, sizes)
+        step = step.model_copy(update={"train_seconds": seconds, "images_per_second": speed[0]})
+        steps.append(step)
+        log.step(step, task.number)
+        if first:
+            watcher.task_done(step)
+    log.close()
+    return _result(recipe, one, stream, steps, confusion)
+
+
+def evaluate(
+    classifier: IncrementalClassifier, test: LabelledImages, task_sizes: Sequence[int]
+) -> tuple[Step, metrics.Integers]:
+    """Figures of a classifier on test images of all classes seen, and the confusion matrix. The times are left at 0."""
+    scores = classifier.scores(test)
+    own = classifier.own_scores(scores).numpy()
+    labels, predicted = test.labels.numpy(), own.argmax(axis=1)
+    ncm = None if scores.ncm is None else metrics.top_k_accuracy(scores.ncm.numpy(), labels, 1)
+    step = Step(
+        classes_seen=len(test.classes),
+        top1=_known(metrics.top_k_accuracy(own, labels, 1)),
+        top5=_known(metrics.top_k_accuracy(own, labels, 5)),
+        head_top1=_known(metrics.top_k_accuracy(scores.head.numpy(), labels, 1)),
+        ncm_top1=None if ncm is None else _known(ncm),
+        per_task=[_known(value) for value in metrics.accuracy_per_task(predicted, labels, task_sizes)],
+        train_seconds=0.0,
+        images_per_second=0.0,
+    )
+    return step, metrics.confusion_matrix(predicted, labels, len(test.classes))
+
+
+def expected_work(recipe: Recipe, method: Method, stream: TaskStream) -> list[int]:
+    """Images that training will process in each task: epochs times new images and exemplars."""
+    counts = stream.data.train.counts()
+    budget = method.budget(recipe.memory)
+    work: list[int] = []
+    old: list[int] = []
+    for task in stream.split:
+        new = [int(counts[label]) for label in task]
+        quota = max(counts) if budget is None else budget.quota(max(1, len(old)))
+        work.append(recipe.schedule.epochs * (sum(new) + sum(min(int(quota), count) for count in old)))
+        old += new
+    return work
+
+
+def _result(recipe: Recipe, one: Run, stream: TaskStream, steps: list[Step], confusion: metrics.Integers) -> Result:
+    matrix = metrics.accuracy_matrix([step.per_task for step in steps])
+    curve = [float("nan") if (value := getattr(step, recipe.metric)) is None else value for step in steps]
+    return Result(
+        recipe=_dump(recipe),
+        label=one.label,
+        method=one.method.name,
+        seed=one.seed,
+        class_order_seed=recipe.stream.order_seed if recipe.stream.classes is None else None,
+        class_order=[label for task in stream.split for label in task],
+        classes=[str(name) for name in stream.classes],
+        tasks=list(stream.sizes),
+        metric=recipe.metric,
+        steps=steps,
+        average_incremental_accuracy=metrics.average_incremental_accuracy(curve),
+        last_accuracy=curve[-1],
+        forgetting=metrics.forgetting(matrix),
+        forgetting_per_task=[_known(value) for value in metrics.forgetting_per_task(matrix).tolist()],
+        backward_transfer=metrics.backward_transfer(matrix),
+        confusion=confusion.tolist(),
+        environment=environment(fabric_for(recipe.device)),
+    )
+
+
+def environment(fabric: Fabric) -> dict[str, Any]:
+    """What a result was computed with."""
+    return {
+        "cotransport": __version__,
+        "commit": _commit(),
+        "command": " ".join(["cotransport", *sys.argv[1:]]),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "device": str(fabric.device),
+        "processes": fabric.world_size,
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+    }
+
+
+def _commit() -> str | None:
+    """The commit of the checkout that this package runs from, if it is one."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        found = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None
+
+
+def _dump(recipe: Recipe) -> dict[str, Any]:
+    return recipe.model_dump(mode="json")
+
+
+def _prepared(recipe: Recipe, out: Path, *, resume: bool, overwrite: bool) -> set[str]:
+    """The folders of the runs that are to be run; old ones are removed where the user says so."""
+    pending = set()
+    for one in runs_of(recipe):
+        folder = out / one.folder
+        finished, begun = (folder / RESULT).exists(), (folder / STARTED).exists()
+        if overwrite and (finished or begun):
+            shutil.rmtree(folder)
+        elif finished:
+            _same_recipe(recipe, one, Result.load(folder / RESULT), folder)
+            continue
+        elif begun and not resume:
+            raise RunError(f"{folder}: an unfinished run. Go on with --resume, or start it anew with --overwrite")
+        elif folder.exists() and not folder.is_dir():
+            raise RunError(f"{folder}: in the way of a run's folder. Move it, or choose another --out")
+        pending.add(one.folder)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{out}: cannot be made ({error.strerror}). Choose another --out") from None
+    return pending
+
+
+def _same_recipe(recipe: Recipe, one: Run, result: Result, folder: Path) -> None:
+    """A finished run counts only for the recipe it was made with; where it ran and what it logged does not matter."""
+    here, there = _dump(recipe), dict(result.recipe)
+    for key in ("name", "description", "device", "logging", "methods", "seeds"):
+        here.pop(key), there.pop(key, None)
+    here["method"] = _method_dump(_dump(recipe), one.label)
+    there["method"] = _method_dump(result.recipe, one.label)
+    different = [key for key in here if here[key] != there.get(key)]
+    if different:
+        raise RunError(
+            f"{folder}: a finished run of another recipe (it differs in {', '.join(different)}). "
+            "Choose another --out, or start anew with --overwrite"
+        )
+
+
+def _method_dump(recipe: dict[str, Any], label: str) -> dict[str, Any] | None:
+    found = [method for method in recipe.get("methods", []) if (method.get("label") or method.get("name")) == label]
+    return found[0] if found else None
+
+
+def _agreed(fabric: Fabric, decide: Callable[[], T]) -> T:
+    """What the first process decides, in all processes; also if that is an error."""
+    decision: T | CotransportError | None = None
+    if fabric.is_global_zero:
+        try:
+            decision = decide()
+        except CotransportError as error:
+            decision = error
+    decision = fabric.broadcast(decision)
+    if isinstance(decision, CotransportError):
+        raise decision
+    return decision  # type: ignore[return-value]  # the first process has decided
+
+
+class _Log:
+    """The loggers that the recipe asks for, in the run's folder."""
+
+    def __init__(self, recipe: Recipe, folder: Path) -> None:
+        from lightning_fabric.loggers.csv_logs import CSVLogger
+        from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+
+        self._loggers: list[CSVLogger | TensorBoardLogger] = []
+        self._begun = 0
+        self._last = 0
+        if recipe.logging.csv:
+            self._loggers.append(CSVLogger(folder, name="logs", version="csv"))
+        if recipe.logging.tensorboard:
+            try:
+                logger = TensorBoardLogger(folder, name="logs", version="tensorboard")
+                _ = logger.experiment
+            except ModuleNotFoundError:
+                raise RunError(
+                    "logging.tensorboard: TensorBoard is not installed. pip install 'cotransport[tensorboard]'"
+                ) from None
+            self._loggers.append(logger)
+
+    def figures(self, figures: Figures) -> None:
+        """Log an epoch's end."""
+        self._last = self._begun + figures.step
+        if figures.epoch_done:
+            names = ("task", "epoch", "loss", "accuracy", "learning_rate", "images_per_second")
+            self._write({f"train/{name}": float(getattr(figures, name)) for name in names})
+
+    def step(self, step: Step, task: int) -> None:
+        """Log a task's evaluation."""
+        values = {"classes_seen": step.classes_seen, "top1": step.top1, "top5": step.top5, "ncm_top1": step.ncm_top1}
+        self._write({f"test/{name}": float(value) for name, value in values.items() if value is not None})
+        self._begun = self._last
+
+    def close(self) -> None:
+        """Write what is left."""
+        for logger in self._loggers:
+            logger.finalize("success")
+
+    def _write(self, values: dict[str, float]) -> None:
+        for logger in self._loggers:
+            logger.log_metrics(dict(values), step=self._last)
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else value
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a recipe will do, found out without reading an image."""
+
+    recipe: Recipe
+    classes: tuple[str, ...]
+    split: Split
+
+    def exemplars(self, method: Method) -> list[str]:
+        """Exemplars of each class that the method keeps after each task."""
+        budget = method.budget(self.recipe.memory)
+        seen = np.cumsum([len(task) for task in self.split]).tolist()
+        return ["all" if budget is None else str(budget.quota(classes)) for classes in seen]
+
+
+def plan(recipe: Recipe) -> Plan:
+    """The plan of a recipe."""
+    source = open_source(recipe.data)
+    names = tuple(str(name) for name in source.classes)
+    return Plan(recipe, names, split_classes(source.classes, recipe.stream))
+
+
+__all__ = ["Plan", "Run", "Watcher", "environment", "evaluate", "expected_work", "plan", "run", "runs_of"]

@@ -1,0 +1,79 @@
+"""Exemplars of old classes as a value: `updated` returns the next memory and leaves this one as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cotransport.data import Images, Label, LabelledImages, joined
+
+_TIE = 1e-12
+"""Squared distances closer than this are equal but for rounding."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """For each class its exemplars in herding order, the most telling first."""
+
+    exemplars: tuple[Images, ...] = ()
+
+    def __len__(self) -> int:
+        """The number of exemplars in all."""
+        return sum(len(images) for images in self.exemplars)
+
+    def updated(self, chosen: Mapping[int, Images], quota: int | None) -> Memory:
+        """The memory with the exemplars of some classes replaced or added, and every class cut to its first `quota`."""
+        classes = max([len(self.exemplars), *(number + 1 for number in chosen)])
+        merged = [chosen[n] if n in chosen else self.exemplars[n] for n in range(classes)]
+        return Memory(tuple(images if quota is None else images.first(quota) for images in merged))
+
+    def labelled(self, classes: tuple[Label, ...]) -> LabelledImages | None:
+        """All exemplars with their class numbers, None if there are none."""
+        if not len(self):
+            return None
+        counts = torch.tensor([len(images) for images in self.exemplars])
+        labels = torch.repeat_interleave(torch.arange(len(counts)), counts)
+        return LabelledImages(joined(self.exemplars), labels, classes)
+
+
+def herding(features: Tensor, quota: int) -> Tensor:
+    r"""Places of the exemplars of one class, chosen one after the other (Welling, 2009; Rebuffi et al., 2017).
+
+    .. math:: p_k = \arg\min_x \| \mu - \frac{1}{k} ( \phi(x) + \sum_{j<k} \phi(p_j) ) \|
+
+    where :math:`\mu` is the mean of the unit-length features :math:`\phi` (n, d). No image is chosen twice; ties go to the
+    lower index.
+
+    >>> herding(torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]]), quota=2).tolist()
+    [2, 0]
+    """
+    units = F.normalize(features.double())
+    mean = units.mean(dim=0)
+    towards_mean, lengths = units @ mean, units.square().sum(dim=1)
+    towards_chosen = torch.zeros_like(towards_mean)
+    left = torch.ones(len(units), dtype=torch.bool, device=units.device)
+    chosen: list[int] = []
+    for k in range(1, min(quota, len(units)) + 1):
+        # squared distance less what all candidates share
+        distance = (2 * towards_chosen + lengths) / k**2 - 2 * towards_mean / k
+        distance = torch.where(left, distance, torch.inf)
+        best = int(torch.nonzero(distance <= distance.min() + _TIE)[0])
+        chosen.append(best)
+        left[best] = False
+        towards_chosen += units @ units[best]
+    return torch.tensor(chosen, dtype=torch.int64)
+
+
+def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Mean of each class's unit-length features, brought to unit length: (n, d), (n,) -> (classes, d).
+
+    >>> class_means(torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 3.0]]), torch.tensor([0, 1, 1]), 2)
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
+    sums = torch.zeros(classes, features.shape[1], dtype=features.dtype, device=features.device)
+    return F.normalize(sums.index_add_(0, labels, F.normalize(features)))

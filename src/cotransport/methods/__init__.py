@@ -1,0 +1,41 @@
+"""The methods by name. Every module in this package that defines a `Method` is found; there is no list to keep."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from typing import Any
+
+from cotransport.config import nearest, validated
+from cotransport.errors import ConfigError
+from cotransport.methods.base import Lesson, Method
+
+__all__ = ["Lesson", "Method", "known_methods", "make_method"]
+
+
+def known_methods() -> dict[str, type[Method]]:
+    """All methods by name: those of this package, and any other subclass of `Method` that has been imported."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    return {kind.name: kind for kind in sorted(_subclasses(Method), key=lambda kind: kind.name)}
+
+
+def make_method(value: str | Mapping[str, Any] | Method, where: str = "method") -> Method:
+    """A method from its name, or from its name and settings: `coil`, or `{name: coil, reg: 0.1}`."""
+    if isinstance(value, Method):
+        return value
+    settings = {"name": value} if isinstance(value, str) else dict(value)
+    name = settings.pop("name", None)
+    known = known_methods()
+    if name is None:
+        raise ConfigError(f"{where}: the method's name is missing. Known: {', '.join(known)}")
+    if name not in known:
+        raise ConfigError(
+            f"{where}.name: {name!r} is not a method{nearest(str(name), known)} Known: {', '.join(known)}"
+        )
+    return validated(known[name], settings, f"{where} ({name})")
+
+
+def _subclasses(kind: type[Method]) -> list[type[Method]]:
+    return [found for child in kind.__subclasses__() for found in [child, *_subclasses(child)]]

@@ -1,0 +1,89 @@
+"""What a method is: its settings, and what it does with a lesson. A method keeps no state; learning changes the network.
+
+To add a method, write one file beside this one with a subclass of `Method`. Its fields are its settings, validated in
+recipes like all others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from cotransport import losses
+from cotransport.config import Budget, Loss, Settings
+from cotransport.data import Batch, LabelledImages, joined
+from cotransport.network import CosineHead, Network, Output
+from cotransport.training import Moment, Objective, Trainer
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """All that a method sees of the data while it learns a task: new images and exemplars, and nothing else.
+
+    Labels are class numbers in order of arrival; `classes` of both parts are all classes seen.
+    """
+
+    new: LabelledImages
+    memory: LabelledImages | None
+    """Exemplars of the classes seen before."""
+    old_classes: int
+    new_classes: int
+    loss: Loss
+
+    @cached_property
+    def everything(self) -> LabelledImages:
+        """New images and exemplars together."""
+        if self.memory is None:
+            return self.new
+        images = joined([self.new.images, self.memory.images])
+        return LabelledImages(images, torch.cat([self.new.labels, self.memory.labels]), self.new.classes)
+
+    def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Eq. 1 with the run's settings for smoothing and balance."""
+        prior = self._log_prior.to(logits.device) if self.loss.balanced_softmax else None
+        return losses.cross_entropy(logits, labels, smoothing=self.loss.label_smoothing, log_prior=prior)
+
+    @cached_property
+    def _log_prior(self) -> Tensor:
+        counts = self.everything.counts().clamp_min(1).float()
+        return (counts / counts.sum()).log()
+
+
+class Method(Settings):
+    """A way to learn classes one task after the other."""
+
+    name: ClassVar[str]
+    from_scratch: ClassVar[bool] = False
+    """Whether every task starts with a fresh network."""
+
+    label: str | None = None
+    """The name in results and figures, where it is not the method's own."""
+    predict_with: Literal["head", "ncm"] = "head"
+    """Which prediction counts: the trained head, or the nearest class mean."""
+
+    def budget(self, budget: Budget) -> Budget | None:
+        """The memory this method keeps of what it is allowed; None is everything."""
+        return budget
+
+    def make_head(self, dimension: int, scale: float) -> CosineHead:
+        """The head of a new network."""
+        return CosineHead(dimension, scale)
+
+    def initialise(self, network: Network, lesson: Lesson, trainer: Trainer) -> None:
+        """Set the new classes' weights before training. The head has grown already, with random weights."""
+
+    def learn(self, network: Network, lesson: Lesson, trainer: Trainer) -> None:
+        """Train the network on a lesson: by default all of its images, with the method's objective."""
+        trainer.fit(network, lesson.everything, self.objective(network, lesson))
+
+    def objective(self, network: Network, lesson: Lesson) -> Objective:
+        """What is minimised: by default the cross-entropy."""
+
+        def loss(batch: Batch, output: Output, moment: Moment) -> Tensor:
+            return lesson.cross_entropy(output.logits, batch.labels)
+
+        return loss

@@ -1,0 +1,17 @@
+"""Oracle: joint training on all images seen, from scratch at every task. It breaks the protocol; the upper bound."""
+
+from __future__ import annotations
+
+from cotransport.config import Budget
+from cotransport.methods.base import Method
+
+
+class Oracle(Method):
+    """Replay with an unlimited memory, from scratch at every task."""
+
+    name = "oracle"
+    from_scratch = True
+
+    def budget(self, budget: Budget) -> None:
+        """Everything."""
+        return

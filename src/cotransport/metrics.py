@@ -1,0 +1,88 @@
+"""Metrics of class-incremental learning, as functions of plain arrays. They know nothing of networks or data sets.
+
+The accuracy matrix `A` has a row for each step and a column for each task: `A[i, j]` is the accuracy on task j's test images
+after step i, in percent, and NaN where task j has not been seen yet (j > i) or has no test images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+def top_k_accuracy(scores: npt.NDArray[np.floating], labels: Integers, k: int) -> float:
+    """Percentage of images whose label is among the k best scores; with fewer than k classes, among all of them.
+
+    A label's rank counts the classes that score higher, and of those that score the same the earlier ones, so that k = 1
+    agrees with `argmax`.
+
+    >>> top_k_accuracy(np.array([[0.1, 0.7, 0.2], [0.6, 0.3, 0.1]]), np.array([2, 0]), k=1)
+    50.0
+    """
+    if len(labels) == 0:
+        return float("nan")
+    own = np.take_along_axis(scores, labels[:, None], axis=1)
+    earlier = np.arange(scores.shape[1]) < labels[:, None]
+    rank = (scores > own).sum(axis=1) + ((scores == own) & earlier).sum(axis=1)
+    return 100.0 * float((rank < k).mean())
+
+
+def accuracy_per_task(predicted: Integers, labels: Integers, task_sizes: Sequence[int]) -> list[float]:
+    """Accuracy in percent on each task's images; classes are numbered in order of arrival, so tasks may be uneven.
+
+    >>> accuracy_per_task(np.array([0, 1, 1, 3]), np.array([0, 0, 1, 3]), task_sizes=[1, 3])
+    [50.0, 100.0]
+    """
+    task_of_class = np.repeat(np.arange(len(task_sizes)), task_sizes)
+    task = task_of_class[labels]
+    hit = predicted == labels
+    return [100.0 * float(hit[task == t].mean()) if (task == t).any() else float("nan") for t in range(len(task_sizes))]
+
+
+def accuracy_matrix(per_task: Sequence[Sequence[float | None]]) -> Floats:
+    """The accuracy matrix from each step's list of accuracies per task."""
+    tasks = max((len(row) for row in per_task), default=0)
+    matrix = np.full((len(per_task), tasks), np.nan)
+    for i, row in enumerate(per_task):
+        matrix[i, : len(row)] = [np.nan if value is None else value for value in row]
+    return matrix
+
+
+def average_incremental_accuracy(accuracies: Sequence[float]) -> float:
+    """Mean over the steps of the accuracy on all classes seen at that step."""
+    return float(np.mean(accuracies))
+
+
+def forgetting_per_task(matrix: Floats) -> Floats:
+    """For every task but the last: its best accuracy before the last step, minus its accuracy after the last step."""
+    earlier, last = matrix[:-1, :-1], matrix[-1, :-1]
+    best = np.max(np.where(np.isnan(earlier), -np.inf, earlier), axis=0, initial=-np.inf)
+    return np.where(np.isfinite(best), best, np.nan) - last
+
+
+def forgetting(matrix: Floats) -> float:
+    """Mean of `forgetting_per_task`; 0 for a single task."""
+    return _mean(forgetting_per_task(matrix))
+
+
+def backward_transfer(matrix: Floats) -> float:
+    """Mean over all tasks but the last: accuracy after the last step minus accuracy when just learned; 0 for a single task."""
+    tasks = matrix.shape[1] - 1
+    return _mean(matrix[-1, :tasks] - np.diagonal(matrix)[:tasks])
+
+
+def confusion_matrix(predicted: Integers, labels: Integers, classes: int) -> Integers:
+    """Counts: rows are true classes, columns predicted ones."""
+    from sklearn.metrics import confusion_matrix as counted
+
+    return np.asarray(counted(labels, predicted, labels=np.arange(classes)), dtype=np.int64)
+
+
+def _mean(values: Floats) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else 0.0

@@ -1,0 +1,104 @@
+"""What the user sees while an experiment runs: bars on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from cotransport.experiment import Run
+from cotransport.results import Step
+from cotransport.training import Figures
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class ConsoleWatcher:
+    """Shows the run, task, epoch, loss, training accuracy, speed, and the time left for everything that is planned."""
+
+    def __init__(self, console: Console, runs: int) -> None:
+        self._console, self._runs, self._number = console, runs, 0
+        self._begun = self._told = time.perf_counter()
+        self._done = 0  # images processed in this experiment, before the current task
+        self._work: list[int] = []
+        self._current: Run | None = None
+        self._task = 0
+        self._progress: Progress | None = None
+        if console.is_terminal:
+            self._progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                TextColumn("{task.percentage:>3.0f} %"),
+                TextColumn("{task.fields[figures]}", style="dim"),
+                console=console,
+                transient=True,
+            )
+
+    def __enter__(self) -> ConsoleWatcher:
+        if self._progress:
+            self._progress.start()
+            self._bar = self._progress.add_task("reading images", total=None, figures="")
+        else:
+            self._console.print("reading images")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress:
+            self._progress.stop()
+
+    def run_begun(self, run: Run, work: Sequence[int]) -> None:
+        """A run begins."""
+        self._current, self._work, self._task = run, list(work), 0
+        self._number += 1
+        self._console.print(f"[bold]{run.label}[/], seed {run.seed} (run {self._number} of {self._runs})")
+        if self._progress:
+            self._progress.reset(self._bar, total=sum(work), completed=0)
+
+    def figures(self, figures: Figures) -> None:
+        """The training of a task goes on."""
+        now = time.perf_counter()
+        done_in_run = sum(self._work[: self._task]) + figures.images
+        where = f"task {figures.task + 1}/{len(self._work)} epoch {figures.epoch}/{figures.epochs}"
+        told = (
+            f"loss {figures.loss:.3f}  train {figures.accuracy:.1f} %  {figures.images_per_second:,.0f} images/s  "
+            f"{_duration(self._seconds_left(figures, now))} left"
+        )
+        if self._progress:
+            self._progress.update(self._bar, completed=done_in_run, description=where, figures=told)
+        elif now - self._told >= SECONDS_BETWEEN_LINES:
+            self._told = now
+            self._console.print(f"  {where}  {told}")
+
+    def task_done(self, step: Step) -> None:
+        """A task is learned and evaluated."""
+        self._task += 1
+        self._done += self._work[self._task - 1]
+        top1, ncm = ("–" if value is None else f"{value:.1f} %" for value in (step.top1, step.ncm_top1))
+        self._console.print(
+            f"  task {self._task}/{len(self._work)}: {top1} on {step.classes_seen} classes "
+            f"[dim](nearest mean {ncm}; {step.train_seconds:.1f} s, {step.images_per_second:,.0f} images/s)[/]"
+        )
+
+    def run_done(self) -> None:
+        """A run is finished and written."""
+
+    def _seconds_left(self, figures: Figures, now: float) -> float:
+        """By the images that are left in this run and, as many again, in every later one."""
+        done = self._done + figures.images
+        left = sum(self._work[self._task :]) - figures.images + (self._runs - self._number) * sum(self._work)
+        return (now - self._begun) / done * left
+
+
+def _duration(seconds: float) -> str:
+    """Hours, minutes and seconds, as many as tell something.
+
+    >>> [_duration(seconds) for seconds in (7.2, 75, 7325)]
+    ['7 s', '1 min 15 s', '2 h 2 min']
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

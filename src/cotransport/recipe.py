@@ -1,0 +1,146 @@
+"""Recipes: everything that an experiment needs, read from YAML, changed by overrides and validated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+
+from cotransport.config import (
+    Augmentation,
+    Backbone,
+    Budget,
+    Data,
+    Device,
+    Head,
+    Logging,
+    Loss,
+    Optimiser,
+    Schedule,
+    Settings,
+    Stream,
+    nearest,
+    validated,
+)
+from cotransport.errors import ConfigError
+from cotransport.methods import Method, make_method
+
+
+def _dumped(method: Method) -> dict[str, Any]:
+    return {"name": method.name, **method.model_dump(mode="json")}
+
+
+def _made(value: Any) -> Method:  # noqa: ANN401 (whatever the recipe says)
+    if not isinstance(value, str | Mapping | Method):
+        raise ConfigError(f"{value!r} is not a method's name, nor a mapping with its name and settings")
+    return make_method(value)
+
+
+AnyMethod = Annotated[Method, BeforeValidator(_made), PlainSerializer(_dumped)]
+
+
+class Recipe(Settings):
+    """An experiment: some methods, with some seeds each, on one stream."""
+
+    name: str
+    description: str = ""
+    data: Data = Data()
+    augmentation: Augmentation | None = None
+    """By default what suits the data."""
+    stream: Stream
+    memory: Budget = Budget(total=2000)
+    backbone: Backbone = Backbone()
+    head: Head = Head()
+    schedule: Schedule = Schedule()
+    optimiser: Optimiser = Optimiser()
+    loss: Loss = Loss()
+    device: Device = Device()
+    logging: Logging = Logging()
+    methods: Annotated[tuple[AnyMethod, ...], Field(min_length=1)]
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = (1,)
+    metric: Literal["top1", "top5"] = "top1"
+
+    @model_validator(mode="after")
+    def _runs_are_distinct(self) -> Recipe:
+        labels = [label_of(method) for method in self.methods]
+        for label in labels:
+            if labels.count(label) > 1:
+                raise ValueError(f"methods: several are labelled {label!r}. Give each a label of its own")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError("seeds: one is listed twice")
+        return self
+
+
+def label_of(method: Method) -> str:
+    """The name of a method's run in results and figures."""
+    return method.label or method.name
+
+
+def bundled_recipes() -> dict[str, Path]:
+    """The recipes that come with the package, by name."""
+    folder = Path(str(resources.files("cotransport"))) / "recipes"
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def load_recipe(name: str, overrides: Sequence[str] = (), data: str | None = None) -> Recipe:
+    """A bundled recipe or a YAML file, with `key=value` overrides and another source of data."""
+    path = bundled_recipes().get(name, Path(name))
+    values = _parsed(path, name)
+    values.setdefault("name", path.stem)
+    if data is not None:
+        _set(values, ["data", "source"], data)
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"--set {override}: give key=value, for example --set schedule.epochs=5")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            value = text
+        _set(values, key.split("."), value)
+    return validated(Recipe, values, f"recipe {name}")
+
+
+def _parsed(path: Path, name: str) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        known = bundled_recipes()
+        raise ConfigError(
+            f"{name}: no such file, and no bundled recipe of that name{nearest(name, known)} Bundled: {', '.join(known)}"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error})") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {error}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: a recipe is a mapping of sections such as data, stream, schedule and methods")
+    return values
+
+
+def _set(values: dict[str, Any], path: Sequence[str], value: object) -> None:
+    """Put a value at a path of keys, or of positions where there are lists."""
+    where: Any = values
+    for place, part in enumerate(path):
+        here = f"--set {'.'.join(path[: place + 1])}"
+        key: str | int = part
+        if isinstance(where, list):
+            if not part.isdigit() or int(part) >= len(where):
+                raise ConfigError(f"{here}: not a position in a list of {len(where)}")
+            key = int(part)
+        elif not isinstance(where, dict):
+            raise ConfigError(f"{here}: there is nothing below {'.'.join(path[:place])}")
+        if place == len(path) - 1:
+            where[key] = value
+            return
+        below = where[int(key)] if isinstance(where, list) else where.get(key)
+        if below is None:
+            below = {}
+        elif isinstance(below, str):  # a method or a section given by name alone
+            below = {"name": below}
+        where[key] = below
+        where = below

@@ -1,0 +1,38 @@
+"""Tables, figures and one HTML page from the results of runs. Reads results and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from cotransport.errors import RunError
+from cotransport.results import find_results, write_atomically
+
+__all__ = ["write_report"]
+
+
+def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
+    """Report on all results below the folders, and return the path of the page.
+
+    Writes `report.html`, `summary.csv`, `summary.md`, `summary.tex`, `curves.csv` and `figures/` into `out`, by
+    default the first of the folders.
+    """
+    # matplotlib and plotly take a second to import, which no other command should wait for
+    from cotransport.report import figures, groups, page, tables
+
+    streams = groups.grouped(find_results(*folders))
+    out = folders[0] if out is None else out
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomically(out / "summary.csv", tables.summary_csv(streams))
+        write_atomically(out / "curves.csv", tables.curves_csv(streams))
+        write_atomically(out / "summary.md", tables.summary_markdown(streams))
+        write_atomically(out / "summary.tex", tables.summary_latex(streams))
+        figures.draw(streams, out / "figures")
+        write_atomically(out / "report.html", page.whole_page(streams))
+    except OSError as error:
+        where = error.filename or out
+        raise RunError(
+            f"{where}: the report cannot be written ({error.strerror}). Free it, or write elsewhere"
+        ) from error
+    return out / "report.html"

@@ -1,0 +1,244 @@
+"""Figures for a paper: curves, forgetting, accuracy and confusion matrices, as PNG and SVG."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize, PowerNorm
+from matplotlib.figure import Figure
+from matplotlib.font_manager import get_font_names
+
+from cotransport.metrics import Floats, Integers
+from cotransport.report.groups import Estimate, Method, Stream, shortened
+from cotransport.report.tables import in_figures
+
+INK, GRID = "#22272E", "#E3E6EA"
+FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans", "Noto Sans Arabic", "Noto Sans Devanagari")
+MOST_NUMBERED = 20
+"""Rows of a matrix up to which its cells show their number."""
+MOST_TICKS = 100
+"""Names along an axis; of more than this, only some are written."""
+
+
+def draw(streams: Sequence[Stream], folder: Path) -> None:
+    """Draw every figure of the report into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with _paper_style():
+        for number, stream in enumerate(streams, start=1):
+            prefix = f"stream{number}-" if len(streams) > 1 else ""
+            _save(accuracy_figure(stream), folder / f"{prefix}accuracy")
+            if len(stream.tasks) > 1:
+                _save(forgetting_figure(stream), folder / f"{prefix}forgetting")
+            for method, name in zip(stream.methods, _file_names(stream.methods), strict=True):
+                _save(matrix_figure(stream, method), folder / f"{prefix}matrix-{name}")
+                if method.confusion is not None:
+                    _save(confusion_figure(method), folder / f"{prefix}confusion-{name}")
+
+
+def accuracy_figure(stream: Stream) -> Figure:
+    """Accuracy over the number of classes seen, a line for each method."""
+    figure, axes = _line_axes(stream)
+    axes.set(xlabel="Classes seen", ylabel=f"{stream.metric.replace('top', 'Top-')} accuracy (%)")
+    lines = [(method, method.curve) for method in stream.methods]
+    _draw_lines(axes, stream.classes_seen, lines)
+    lowest, highest = axes.get_ylim()
+    axes.set_ylim(max(0, lowest), min(101, highest))
+    _label_ends(figure, axes, stream.classes_seen[-1], lines)
+    return figure
+
+
+def forgetting_figure(stream: Stream) -> Figure:
+    """Points lost on each task until the end, a line for each method."""
+    figure, axes = _line_axes(stream)
+    axes.set(xlabel="Task", ylabel="Forgetting (points)")
+    lines = [(method, method.forgetting_per_task) for method in stream.methods]
+    _draw_lines(axes, range(1, len(stream.tasks)), lines)
+    _label_ends(figure, axes, len(stream.tasks) - 1, lines)
+    return figure
+
+
+def matrix_figure(stream: Stream, method: Method) -> Figure:
+    """Accuracy on each task after each task."""
+    tasks = len(stream.tasks)
+    side = float(np.clip(0.5 * tasks + 1.2, 2.6, 7.5))
+    figure = Figure(figsize=(side + 0.8, side), layout="constrained")
+    axes = figure.add_subplot()
+    _draw_cells(figure, axes, method.accuracy_matrix, "Accuracy (%)")
+    names = [f"{i}: {', '.join(names)}" for i, names in enumerate(stream.task_classes, start=1)]
+    _name_ticks(axes, names if tasks <= MOST_NUMBERED else [str(i + 1) for i in range(tasks)], "x")
+    _name_ticks(axes, [str(i + 1) for i in range(tasks)], "y")
+    axes.set(title=method.name, xlabel="Tested on task", ylabel="After task")
+    return figure
+
+
+def confusion_figure(method: Method) -> Figure:
+    """Shares of each true class by predicted class, after the last task."""
+    confusion = method.confusion
+    assert confusion is not None
+    side = float(np.clip(0.42 * len(confusion.names) + 1.4, 3.2, 9.5))
+    figure = Figure(figsize=(side + 0.8, side), layout="constrained")
+    axes = figure.add_subplot()
+    _draw_cells(figure, axes, confusion.shares, "Share of the true class (%)", numbers=confusion.counts)
+    _name_ticks(axes, confusion.names, "x")
+    _name_ticks(axes, confusion.names, "y")
+    for start in confusion.starts[1:]:
+        axes.axhline(start - 0.5, color="#9AA3AD", linewidth=0.5)
+        axes.axvline(start - 0.5, color="#9AA3AD", linewidth=0.5)
+    axes.set(title=method.name, xlabel="Predicted", ylabel="True")
+    return figure
+
+
+@contextmanager
+def _paper_style() -> Iterator[None]:
+    installed = set(get_font_names())
+    style: dict[Any, Any] = {
+        "font.family": [font for font in FONTS if font in installed],
+        "font.size": 9,
+        "text.parse_math": False,  # a dollar sign in a name is a dollar sign
+        "text.color": INK,
+        "axes.edgecolor": INK,
+        "axes.labelcolor": INK,
+        "axes.titlesize": 10,
+        "axes.titlelocation": "left",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "svg.hashsalt": "cotransport",  # the same results give the same file
+    }
+    with matplotlib.rc_context(style), warnings.catch_warnings():
+        # a script that no installed font has is drawn as boxes, which is all that can be done about it here
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
+
+
+def _save(figure: Figure, path: Path) -> None:
+    figure.savefig(path.with_name(f"{path.name}.png"), dpi=200)
+    figure.savefig(path.with_name(f"{path.name}.svg"), metadata={"Date": None})
+
+
+def _file_names(methods: Sequence[Method]) -> list[str]:
+    """Plain, distinct names for files; a label may hold anything, slashes too."""
+    names: list[str] = []
+    for method in methods:
+        plain = re.sub(r"[^a-z0-9]+", "-", method.name.lower()).strip("-")[:60] or "method"
+        names.append(next(n for n in (plain, *(f"{plain}-{i}" for i in range(2, 1000))) if n not in names))
+    return names
+
+
+def _line_axes(stream: Stream) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(6.0, max(3.4, 1.0 + 0.18 * len(stream.methods))), layout="constrained")
+    axes = figure.add_subplot()
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def _draw_lines(axes: Axes, places: Sequence[int], lines: Sequence[tuple[Method, list[Estimate]]]) -> None:
+    for method, estimates in lines:
+        mean = np.array([estimate.mean for estimate in estimates])
+        deviation = np.array([estimate.deviation for estimate in estimates])
+        look = method.look
+        axes.fill_between(places, mean - deviation, mean + deviation, color=look.colour, alpha=0.15, linewidth=0)
+        axes.plot(
+            places,
+            mean,
+            color=look.colour,
+            linestyle=look.dash[0],
+            marker=look.marker[0],
+            markersize=5.5,
+            markeredgecolor="white",
+            markeredgewidth=0.5,
+            linewidth=1.6,
+            clip_on=False,
+            zorder=3,
+        )
+    axes.set_xticks(places[:: -(-len(places) // 20)])
+
+
+def _label_ends(figure: Figure, axes: Axes, last: int, lines: Sequence[tuple[Method, list[Estimate]]]) -> None:
+    """Write each method's name and last value beside the end of its line, without overlap."""
+    ends = [(estimates[-1].mean, method) for method, estimates in lines if not np.isnan(estimates[-1].mean)]
+    ends.sort(key=lambda end: end[0])
+    figure.draw_without_rendering()  # settles the layout, and with it the height of a line of text
+    bottom, top = axes.get_ylim()
+    line_height = 11 / 72 * figure.dpi * (top - bottom) / axes.get_window_extent().height
+    places = _spread([end for end, _ in ends], line_height, top)
+    for (end, method), place in zip(ends, places, strict=True):
+        axes.annotate(
+            f"{method.name}  {in_figures(end)}",
+            xy=(last, end),
+            xytext=(1.05, place),
+            textcoords=axes.get_yaxis_transform(),
+            va="center",
+            fontsize=8.5,
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": method.look.colour,
+                "linewidth": 0.8,
+                "relpos": (0, 0.5),
+                "shrinkA": 2,
+                "shrinkB": 4,
+            },
+        )
+
+
+def _spread(wanted: Sequence[float], gap: float, top: float) -> list[float]:
+    """Places in rising order, a gap apart and not above the top, each crowd centred where its members want to be."""
+    crowds: list[list[float]] = []
+    for place in wanted:
+        crowds.append([place])
+        while len(crowds) > 1 and _reach(crowds[-1], gap, top)[0] < _reach(crowds[-2], gap, top)[1] + gap:
+            last = crowds.pop()
+            crowds[-1] += last
+    return [_reach(crowd, gap, top)[0] + gap * i for crowd in crowds for i in range(len(crowd))]
+
+
+def _reach(crowd: Sequence[float], gap: float, top: float) -> tuple[float, float]:
+    """Lowest and highest place of a crowd that is spread around its centre."""
+    half = gap * (len(crowd) - 1) / 2
+    centre = min(float(np.mean(crowd)), top - half)
+    return centre - half, centre + half
+
+
+def _draw_cells(figure: Figure, axes: Axes, percent: Floats, meaning: str, numbers: Integers | None = None) -> None:
+    """A heat map from 0 to 100 %; small ones show numbers in their cells, by default the percentages."""
+    # rare confusions would be invisible on a linear scale
+    norm = Normalize(0, 100) if numbers is None else PowerNorm(0.5, 0, 100)
+    image = axes.imshow(np.ma.masked_invalid(percent), cmap="Blues", norm=norm, interpolation="nearest")
+    bar = figure.colorbar(image, ax=axes, aspect=32, shrink=0.85, pad=0.02, label=meaning)
+    bar.outline.set_visible(False)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    if len(percent) > MOST_NUMBERED:
+        return
+    for (row, column), share in np.ndenumerate(percent):
+        if np.isnan(share) or (numbers is not None and numbers[row, column] == 0):
+            continue
+        text = f"{share:.0f}" if numbers is None else f"{numbers[row, column]:,}"
+        axes.text(
+            column, row, text, ha="center", va="center", fontsize=7.5, color="white" if norm(share) > 0.6 else INK
+        )
+
+
+def _name_ticks(axes: Axes, names: Sequence[str], which: str) -> None:
+    """Names along an axis, smaller the more there are."""
+    every = -(-len(names) // MOST_TICKS)
+    size = float(np.clip(380 / len(names), 4, 8.5))
+    ticks = range(0, len(names), every)
+    labels = [shortened(names[tick], 18) for tick in ticks]
+    if which == "y":
+        axes.set_yticks(ticks, labels, fontsize=size)
+    else:
+        room = 0.75 * 72 * axes.figure.get_figwidth() / len(names)
+        upright = max(map(len, labels)) * 0.62 * size > room
+        axes.set_xticks(ticks, labels, fontsize=size, rotation=90 if upright else 0)

@@ -1,0 +1,339 @@
+"""Results put in order for reading: the streams; on each stream the methods; of each method the mean over its seeds."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+
+from cotransport.metrics import Floats, Integers
+from cotransport.report.looks import BOUND_LOOK, Look, looks
+from cotransport.results import Result
+
+WRITTEN_AS = {
+    "finetune": "Finetune",
+    "replay": "Replay",
+    "icarl": "iCaRL",
+    "bic": "BiC",
+    "wa": "WA",
+    "coil": "COIL",
+    "oracle": "Oracle",
+}
+"""How papers write the methods' names; used where a recipe gives no label of its own."""
+
+BOUND = "oracle"
+"""The method that trains on the data of all tasks: what there is to reach, not a competitor."""
+
+WITHOUT_EFFECT = (
+    "name.",
+    "seeds.",
+    "methods.",
+    "logging.",
+    "device.accelerator.",
+    "device.processes.",
+    "device.nodes.",
+    "device.workers.",
+)
+"""Settings in which runs may differ and still be repetitions of each other."""
+
+MOST_CLASSES = 200
+"""With more classes than this, confusion is shown between tasks: the cell of a pair of classes would be a pixel."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Mean over seeds and sample standard deviation. NaN where undefined, as the deviation of a single seed is."""
+
+    mean: float
+    deviation: float
+
+    @classmethod
+    def of(cls, values: Iterable[float | None]) -> Estimate:
+        """The estimate from each seed's value, leaving out undefined ones.
+
+        >>> Estimate.of([1.0, None, 3.0])
+        Estimate(mean=2.0, deviation=1.4142135623730951)
+        >>> Estimate.of([5.0])
+        Estimate(mean=5.0, deviation=nan)
+        """
+        known = [value for value in values if value is not None and np.isfinite(value)]
+        return cls(
+            mean=float(np.mean(known)) if known else float("nan"),
+            deviation=float(np.std(known, ddof=1)) if len(known) > 1 else float("nan"),
+        )
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Counts with the names of their rows (true) and columns (predicted), and where a new task's rows begin."""
+
+    names: list[str]
+    counts: Integers
+    starts: list[int]
+
+    @property
+    def shares(self) -> Floats:
+        """Each row in percent of its images; NaN in a row without images."""
+        images = self.counts.sum(axis=1, keepdims=True)
+        return _ratio(100.0 * self.counts.astype(np.float64), np.broadcast_to(images, self.counts.shape))
+
+    def hardest(self, most: int) -> list[str]:
+        """The most frequent confusions in words, the most frequent first."""
+        wrong = self.counts - np.diag(np.diag(self.counts))
+        images = self.counts.sum(axis=1)
+        pairs = [(int(true), int(taken)) for true, taken in zip(*np.nonzero(wrong), strict=True)]
+        pairs.sort(key=lambda pair: (-wrong[pair], images[pair[0]], pair))
+        return [self.in_words(*pair) for pair in pairs[:most]]
+
+    def in_words(self, true: int, taken: int) -> str:
+        """One cell as a phrase."""
+        what = "recognised" if true == taken else f"taken for {self.names[taken]}"
+        images = counted(int(self.counts[true].sum()), "image")
+        return f"{self.names[true]} {what}: {self.counts[true, taken]:,} of {images}"
+
+
+@dataclass(frozen=True)
+class Method:
+    """All seeds of one method, with one set of settings, on one stream."""
+
+    label: str
+    """As in the results, for machines."""
+    name: str
+    """For people, and different from the names of all other methods on the stream."""
+    look: Look
+    classes: list[str]
+    tasks: list[int]
+    results: list[Result]
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the method is there to show what could be reached."""
+        return self.results[0].method == BOUND
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds there are."""
+        return len(self.results)
+
+    @cached_property
+    def curve(self) -> list[Estimate]:
+        """Accuracy after each task."""
+        return _estimates([result.curve for result in self.results], len(self.tasks))
+
+    @cached_property
+    def forgetting_per_task(self) -> list[Estimate]:
+        """Points lost on each task but the last."""
+        return _estimates([result.forgetting_per_task for result in self.results], len(self.tasks) - 1)
+
+    @cached_property
+    def accuracy_matrix(self) -> Floats:
+        """Mean over seeds. Row i, column j: accuracy on task j after task i, NaN where undefined."""
+        tasks = len(self.tasks)
+        of_seeds = np.full((self.seeds, tasks, tasks), np.nan)
+        for own, result in zip(of_seeds, self.results, strict=True):
+            matrix = result.accuracy_matrix[:tasks, :tasks]
+            own[: matrix.shape[0], : matrix.shape[1]] = matrix
+        known = ~np.isnan(of_seeds)
+        return _ratio(np.where(known, of_seeds, 0).sum(axis=0), known.sum(axis=0))
+
+    @cached_property
+    def confusion(self) -> Confusion | None:
+        """Sum over seeds after the last task; None where no result has it."""
+        size = len(self.classes)
+        recorded = [
+            np.asarray(result.confusion, dtype=np.int64) for result in self.results if len(result.confusion) == size
+        ]
+        if not recorded:
+            return None
+        counts = np.sum(recorded, axis=0)
+        starts = [int(start) for start in np.cumsum([0, *self.tasks[:-1]])]
+        if size <= MOST_CLASSES:
+            return Confusion(self.classes, counts, starts)
+        between_tasks = np.add.reduceat(np.add.reduceat(counts, starts, axis=0), starts, axis=1)
+        return Confusion([f"task {task + 1}" for task in range(len(self.tasks))], between_tasks, [])
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Classes of a data set in one order and split, evaluated in one way, and the methods that were run on it."""
+
+    title: str
+    classes: list[str]
+    tasks: list[int]
+    metric: str
+    methods: list[Method]
+    """Best average first."""
+    repeated: int
+    """Results left out because the same run is there already."""
+
+    @property
+    def results(self) -> list[Result]:
+        """Every result that counts."""
+        return [result for method in self.methods for result in method.results]
+
+    @property
+    def competitors(self) -> list[Method]:
+        """The methods to compare: all but the bound, unless there is nothing else."""
+        return [method for method in self.methods if not method.is_bound] or self.methods
+
+    @property
+    def classes_seen(self) -> list[int]:
+        """Number of classes seen after each task."""
+        return [int(seen) for seen in np.cumsum(self.tasks)]
+
+    @property
+    def task_classes(self) -> list[list[str]]:
+        """The names of each task's classes."""
+        return [self.classes[seen - size : seen] for seen, size in zip(self.classes_seen, self.tasks, strict=True)]
+
+
+def grouped(results: Sequence[Result]) -> list[Stream]:
+    """The streams in order of appearance. A method looks the same on all of them."""
+    by_stream: dict[object, list[Result]] = {}
+    for result in results:
+        by_stream.setdefault(_stream_key(result), []).append(result)
+    titles = _distinct([_title(group[0]) for group in by_stream.values()])
+    runs = [_runs(group) for group in by_stream.values()]
+    look_of = looks(sorted({name for named in runs for name, own in named.items() if own[0].method != BOUND}))
+    return [
+        _stream(title, group, named, look_of)
+        for title, group, named in zip(titles, by_stream.values(), runs, strict=True)
+    ]
+
+
+def source_name(result: Result) -> str:
+    """The data set's name: the last part of a folder's path or of a hub id."""
+    return one_line(PurePath(str(setting(result.recipe, "data", "source") or "")).name) or "data"
+
+
+def setting(recipe: Mapping[str, Any], *path: str) -> object:
+    """A recipe's value, None where it or a section above it is missing."""
+    value: object = recipe
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "task"), counted(2000, "image"), counted(2, "class")
+    ('1 task', '2,000 images', '2 classes')
+    """
+    plural = noun + ("es" if noun.endswith("s") else "s")
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
+def one_line(text: str) -> str:
+    """Text without line breaks and without characters that our file formats cannot hold."""
+    replacement = {"Cc": " ", "Cs": "\N{REPLACEMENT CHARACTER}"}  # control characters, halves of surrogate pairs
+    return " ".join("".join(replacement.get(unicodedata.category(char), char) for char in text).split())
+
+
+def shortened(text: str, most: int) -> str:
+    """Text of at most so many characters.
+
+    >>> shortened("hippopotamus", 6)
+    'hippo…'
+    """
+    return text if len(text) <= most else text[: most - 1].rstrip(" ,") + "…"
+
+
+def _stream(
+    title: str, results: Sequence[Result], runs: Mapping[str, list[Result]], look_of: Mapping[str, Look]
+) -> Stream:
+    classes, tasks = [one_line(name) for name in results[0].classes], results[0].tasks
+    methods = [
+        Method(own[0].label, name, look_of.get(name, BOUND_LOOK), classes, tasks, own) for name, own in runs.items()
+    ]
+    return Stream(
+        title=title,
+        classes=classes,
+        tasks=tasks,
+        metric=results[0].metric,
+        methods=sorted(methods, key=_best_average_first),
+        repeated=len(results) - sum(method.seeds for method in methods),
+    )
+
+
+def _runs(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """A stream's results by the method's name, one for each seed. A label with other settings is another method."""
+    by_settings: dict[tuple[str, str], dict[int, Result]] = {}
+    for result in results:
+        key = (result.label, json.dumps(_settings(result), sort_keys=True))
+        by_settings.setdefault(key, {}).setdefault(result.seed, result)
+    groups = [list(seeds.values()) for seeds in by_settings.values()]
+    names = [_name(group[0], [other[0] for other in groups if other[0].label == group[0].label]) for group in groups]
+    return dict(zip(_distinct(names), groups, strict=True))
+
+
+def _name(result: Result, namesakes: Sequence[Result]) -> str:
+    """The label as people write it, with the settings that set it apart from others of the same label."""
+    name = WRITTEN_AS.get(result.label, result.label) if result.label == result.method else result.label
+    settings = [_settings(namesake) for namesake in namesakes]
+    differing = [key for key in sorted(set().union(*settings)) if len({repr(own.get(key)) for own in settings}) > 1]
+    own = _settings(result)
+    apart = ", ".join(f"{key.rpartition('.')[2]} {own.get(key)}" for key in differing[:3])
+    return one_line(f"{name} ({apart})" if apart else name)
+
+
+def _settings(result: Result) -> dict[str, Any]:
+    """The settings that shape the result, by dotted path."""
+    methods = setting(result.recipe, "methods")
+    own = [
+        method
+        for method in (methods if isinstance(methods, list) else [])
+        if isinstance(method, Mapping) and (method.get("label") or method.get("name")) == result.label
+    ]
+    flat = dict(_flattened({**result.recipe, "method": own[0] if own else None}, ""))
+    return {key: value for key, value in flat.items() if not f"{key}.".startswith(WITHOUT_EFFECT)}
+
+
+def _flattened(value: object, path: str) -> Iterable[tuple[str, object]]:
+    if not isinstance(value, Mapping):
+        return [(path, value)]
+    return [pair for key, inner in value.items() for pair in _flattened(inner, f"{path}.{key}" if path else str(key))]
+
+
+def _stream_key(result: Result) -> object:
+    validation = setting(result.recipe, "data", "validation")
+    return source_name(result), repr(validation), result.metric, tuple(result.classes), tuple(result.tasks)
+
+
+def _title(result: Result) -> str:
+    size = f"{counted(len(result.classes), 'class')} in {counted(len(result.tasks), 'task')}"
+    return f"{source_name(result)}: {size}"
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """The names with a number after every repetition."""
+    seen: Counter[str] = Counter()
+    distinct = []
+    for name in names:
+        seen[name] += 1
+        distinct.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return distinct
+
+
+def _best_average_first(method: Method) -> tuple[bool, float, str]:
+    average = Estimate.of(result.average_incremental_accuracy for result in method.results).mean
+    return np.isnan(average), -average, method.name
+
+
+def _estimates(of_seeds: Sequence[Sequence[float | None]], length: int) -> list[Estimate]:
+    """An estimate for each place; a seed that stopped early leaves its later places undefined."""
+    return [Estimate.of(values[place] for values in of_seeds if place < len(values)) for place in range(length)]
+
+
+def _ratio(part: Floats, whole: Integers) -> Floats:
+    """Division that is NaN where there is nothing to divide by."""
+    ratio = np.full(part.shape, np.nan)
+    np.divide(part, whole, out=ratio, where=whole > 0)
+    return ratio

@@ -1,0 +1,40 @@
+"""How a method looks, the same in every figure and chart of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+# Okabe and Ito's colours, safe for colour-blind readers, without the two that vanish on black or on white
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+# each as (matplotlib, plotly)
+MARKERS = (
+    ("o", "circle"),
+    ("s", "square"),
+    ("^", "triangle-up"),
+    ("D", "diamond"),
+    ("v", "triangle-down"),
+    ("P", "cross"),
+)
+DASHES = (("-", "solid"), ("--", "dash"), (":", "dot"), ("-.", "dashdot"))
+
+
+@dataclass(frozen=True)
+class Look:
+    """Colour, marker and line style; the last two as matplotlib and plotly call them."""
+
+    colour: str
+    marker: tuple[str, str]
+    dash: tuple[str, str]
+
+
+BOUND_LOOK = Look("#7D858F", ("X", "x"), (":", "dot"))
+
+
+def looks(names: Iterable[str]) -> dict[str, Look]:
+    """A look for each name: first all the colours, then the same colours with the next line style and other markers."""
+    every = {}
+    for index, name in enumerate(dict.fromkeys(names)):
+        turn, place = divmod(index, len(COLOURS))
+        every[name] = Look(COLOURS[place], MARKERS[(place + turn) % len(MARKERS)], DASHES[turn % len(DASHES)])
+    return every

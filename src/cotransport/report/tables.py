@@ -1,0 +1,264 @@
+"""The table of averages as CSV, Markdown and LaTeX, and the curves behind it as CSV."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cotransport.report.groups import Estimate, Method, Stream
+from cotransport.results import Result, Step
+
+UNDEFINED, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
+
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    **{char: f"\\{char}" for char in "_%&#${}"},
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One figure of a result."""
+
+    key: str
+    heading: str
+    meaning: str
+    value: Callable[[Result], float | None]
+    better: int
+    """1 if more is better, -1 if less is, 0 if it is no contest."""
+
+    def estimate(self, method: Method) -> Estimate:
+        """Mean and deviation over a method's seeds."""
+        return Estimate.of(self.value(result) for result in method.results)
+
+
+def _last(figure: Callable[[Step], float | None]) -> Callable[[Result], float | None]:
+    return lambda result: figure(result.steps[-1]) if result.steps else None
+
+
+TIME = Column(
+    "training_seconds",
+    "Training time",
+    "over all tasks, without evaluation",
+    lambda result: sum(step.train_seconds for step in result.steps),
+    better=0,
+)
+AVERAGE = Column(
+    "average_incremental_accuracy",
+    "Average accuracy",
+    "accuracy on all classes seen so far, in percent, measured after each task; mean over the tasks",
+    lambda result: result.average_incremental_accuracy,
+    better=1,
+)
+FORGETTING = Column(
+    "forgetting",
+    "Forgetting",
+    "fall of each earlier task from its best accuracy to its last, in points; mean over the tasks; less is better",
+    lambda result: result.forgetting,
+    better=-1,
+)
+COLUMNS = (
+    AVERAGE,
+    Column(
+        "last_accuracy",
+        "Last accuracy",
+        "accuracy on all classes after the last task",
+        lambda result: result.last_accuracy,
+        better=1,
+    ),
+    Column(
+        "last_ncm_accuracy",
+        "Nearest mean",
+        "top-1 accuracy after the last task if each image goes to the nearest class mean; needs stored exemplars",
+        _last(lambda step: step.ncm_top1),
+        better=1,
+    ),
+    Column(
+        "last_head_accuracy",
+        "Head",
+        "top-1 accuracy after the last task if the trained classifier layer decides",
+        _last(lambda step: step.head_top1),
+        better=1,
+    ),
+    FORGETTING,
+    Column(
+        "backward_transfer",
+        "Backward transfer",
+        "change of each earlier task since it was just learned, in points; mean over the tasks; negative is a loss",
+        lambda result: result.backward_transfer,
+        better=1,
+    ),
+    TIME,
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One figure as people read it."""
+
+    estimate: Estimate
+    is_best: bool
+
+    @property
+    def text(self) -> str:
+        """Mean ± deviation with one decimal.
+
+        >>> Cell(Estimate(65.52, 0.26), False).text, Cell(Estimate(65.52, float("nan")), False).text
+        ('65.5 ± 0.3', '65.5')
+        """
+        mean, deviation = in_figures(self.estimate.mean), self.estimate.deviation
+        return mean if math.isnan(deviation) else f"{mean} ± {in_figures(deviation)}"
+
+    @property
+    def latex(self) -> str:
+        """The same for LaTeX, the best in bold."""
+        if math.isnan(self.estimate.mean):
+            return "--"
+        text = self.text.replace(MINUS, "$-$").replace("±", r"$\pm$")
+        return rf"\textbf{{{text}}}" if self.is_best else text
+
+
+@dataclass(frozen=True)
+class Table:
+    """A stream's table of averages, ready to be set in any format."""
+
+    headings: list[str]
+    rows: list[tuple[Method, list[Cell]]]
+
+
+def in_figures(value: float) -> str:
+    """A number with one decimal, a dash where it is undefined."""
+    return UNDEFINED if math.isnan(value) else f"{round(value, 1) + 0.0:.1f}".replace("-", MINUS)
+
+
+def table(stream: Stream) -> Table:
+    """The figures of all methods; training time in the unit that suits the longest."""
+    longest = max((value for value in _means(TIME, stream.methods) if not math.isnan(value)), default=0.0)
+    seconds, unit = next((s, u) for s, u in ((3600, "h"), (60, "min"), (1, "s")) if longest >= 2 * s or s == 1)
+    rows = []
+    best = {column.key: _best(column, stream) for column in COLUMNS}
+    for method in stream.methods:
+        cells = []
+        for column in COLUMNS:
+            estimate = column.estimate(method)
+            is_best = method in stream.competitors and in_figures(estimate.mean) == best[column.key]
+            if column is TIME:
+                estimate = Estimate(estimate.mean / seconds, estimate.deviation / seconds)
+            cells.append(Cell(estimate, is_best))
+        rows.append((method, cells))
+    return Table([f"{c.heading} ({unit})" if c is TIME else c.heading for c in COLUMNS], rows)
+
+
+def summary_csv(streams: Sequence[Stream]) -> str:
+    """A row for each method on each stream, plain numbers, empty where undefined."""
+    keys = [f"{column.key}_{part}" for column in COLUMNS for part in ("mean", "std")]
+    rows: list[list[object]] = [["stream", "label", "name", "method", "metric", "classes", "tasks", "seeds", *keys]]
+    for stream in streams:
+        for method in stream.methods:
+            estimates = [column.estimate(method) for column in COLUMNS]
+            figures = [_plain(value) for estimate in estimates for value in (estimate.mean, estimate.deviation)]
+            about = [stream.title, method.label, method.name, method.results[0].method, stream.metric]
+            rows.append([*about, len(stream.classes), len(stream.tasks), method.seeds, *figures])
+    return _csv(rows)
+
+
+def curves_csv(streams: Sequence[Stream]) -> str:
+    """A row for each method, seed and step."""
+    figures = ("top1", "top5", "head_top1", "ncm_top1", "train_seconds", "images_per_second")
+    rows: list[list[object]] = [["stream", "label", "name", "seed", "step", "classes_seen", "accuracy", *figures]]
+    for stream in streams:
+        for method in stream.methods:
+            for result in method.results:
+                about = [stream.title, method.label, method.name, result.seed]
+                for number, (step, accuracy) in enumerate(zip(result.steps, result.curve, strict=True), start=1):
+                    values = [_plain(value) for value in (accuracy, *(getattr(step, figure) for figure in figures))]
+                    rows.append([*about, number, step.classes_seen, *values])
+    return _csv(rows)
+
+
+def summary_markdown(streams: Sequence[Stream]) -> str:
+    """A table for each stream."""
+    return "\n".join(_markdown(stream) for stream in streams)
+
+
+def summary_latex(streams: Sequence[Stream]) -> str:
+    """A tabular for each stream, for the package booktabs."""
+    return "% needs \\usepackage{booktabs}\n" + "\n".join(_latex(stream) for stream in streams)
+
+
+def escaped_markdown(text: str) -> str:
+    """Text that Markdown shows as it is."""
+    return re.sub(r"([\\`*_{}\[\]()#+!|~$^])", r"\\\1", html.escape(text, quote=False))
+
+
+def escaped_latex(text: str) -> str:
+    r"""Text that LaTeX shows as it is.
+
+    >>> print(escaped_latex("a_b & 50%"))
+    a\_b \& 50\%
+    """
+    return "".join(LATEX.get(char, char) for char in text)
+
+
+def _markdown(stream: Stream) -> str:
+    content = table(stream)
+    lines = [["Method", "Seeds", *content.headings], [":--", *["--:"] * (len(content.headings) + 1)]]
+    for method, cells in content.rows:
+        figures = [f"**{cell.text}**" if cell.is_best else cell.text for cell in cells]
+        lines.append([escaped_markdown(method.name), str(method.seeds), *figures])
+    rows = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return f"### {escaped_markdown(stream.title)}\n\n{rows}"
+
+
+def _latex(stream: Stream) -> str:
+    content = table(stream)
+    head = ["Method", "Seeds", *(escaped_latex(heading) for heading in content.headings)]
+    rows = [
+        [escaped_latex(method.name), str(method.seeds), *(c.latex for c in cells)] for method, cells in content.rows
+    ]
+    return "\n".join(
+        [
+            f"% {stream.title}",
+            rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
+            r"\toprule",
+            " & ".join(head) + r" \\",
+            r"\midrule",
+            *(" & ".join(row) + r" \\" for row in rows),
+            r"\bottomrule",
+            r"\end{tabular}",
+            "",
+        ]
+    )
+
+
+def _means(column: Column, methods: Sequence[Method]) -> list[float]:
+    return [column.estimate(method).mean for method in methods]
+
+
+def _best(column: Column, stream: Stream) -> str | None:
+    """The best figure as it is printed, so that what looks equal is equal; None where nothing competes."""
+    known = [value for value in _means(column, stream.competitors) if not math.isnan(value)]
+    if column.better == 0 or len(known) < 2:
+        return None
+    return in_figures(max(known, key=lambda value: column.better * value))
+
+
+def _plain(value: float | None) -> float | str:
+    return "" if value is None or math.isnan(value) else round(value, 6)
+
+
+def _csv(rows: Sequence[Sequence[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()

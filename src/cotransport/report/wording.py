@@ -1,0 +1,190 @@
+"""The page's sentences: what was found, and what was run, in words derived from the results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from cotransport.report.groups import Method, Stream, counted, one_line, setting
+from cotransport.report.tables import AVERAGE, FORGETTING, in_figures
+from cotransport.results import Result
+
+DEVICES = {"cpu": "CPU", "cuda": "GPU (CUDA)", "mps": "GPU (Apple)"}
+
+NOTABLE = 1.0
+"""Points of forgetting from which a method is named for it."""
+
+
+def finding(stream: Stream) -> list[str]:
+    """The key finding, a sentence each: the best method, how far it is from the bound, and who forgets most."""
+    known = [method for method in stream.competitors if not math.isnan(_average(method))]
+    if not known:
+        return ["No accuracy was recorded."]
+    sentences = [_lead(stream, known)]
+    sentences += [_bound(bound, known[0]) for bound in stream.methods if bound not in stream.competitors]
+    if len(stream.tasks) > 1:
+        sentences += _forgetting(known)
+    return sentences
+
+
+def facts(stream: Stream) -> list[tuple[str, str]]:
+    """What was run: headings and values. Where results differ, all values; what no result tells is left out."""
+    every = {
+        "Data": _data,
+        "Classes": lambda result: _classes(stream, result),
+        "Backbone": _backbone,
+        "Training": _training,
+        "Memory": _memory,
+        "Device": _device,
+        "Software": _software,
+    }
+    found = [(heading, _values(describe, stream.results)) for heading, describe in every.items()]
+    seeds = ", ".join(str(seed) for seed in sorted({result.seed for result in stream.results}))
+    if stream.repeated:
+        seeds += f"; left out as repetitions of the same run: {counted(stream.repeated, 'result')}"
+    found.insert(5, ("Seeds", seeds))
+    return [(heading, value) for heading, value in found if value]
+
+
+def _lead(stream: Stream, known: Sequence[Method]) -> str:
+    best = known[0]
+    tasks, classes = counted(len(stream.tasks), "task"), counted(len(stream.classes), "class")
+    span = f"on average over {tasks}" if len(stream.tasks) > 1 else f"on {classes}, all learned at once"
+    start = f"{best.name} reaches {_percent(_average(best))} {span}"
+    if len(known) == 1:
+        return f"{start}."
+    second = known[1]
+    lead = _gap(best, second)
+    spread = max((d for d in (_deviation(best), _deviation(second)) if not math.isnan(d)), default=0.0)
+    if lead == 0:
+        return f"{start}, level with {second.name}."
+    doubt = ", a lead within the spread between seeds" if lead <= spread else ""
+    return f"{start}, {_points(lead)} ahead of {second.name}{doubt}."
+
+
+def _bound(bound: Method, best: Method) -> str:
+    gap = _gap(bound, best)
+    start = f"{bound.name}, trained on the data of all tasks, reaches {_percent(_average(bound))}"
+    return f"{start}: {_points(gap)} more." if gap > 0 else f"{start}."
+
+
+def _forgetting(known: Sequence[Method]) -> list[str]:
+    """What the best method forgets, and which method forgets most."""
+    lost = {method.name: FORGETTING.estimate(method).mean for method in known}
+    best, most, least = known[0].name, max(lost, key=lost.__getitem__), min(lost, key=lost.__getitem__)
+    if max(lost.values()) < NOTABLE:
+        return []
+    own = f"{best} forgets {_points(lost[best])} of what it had learned"
+    if best == most:
+        return [f"{own}{', the most of all' if len(lost) > 1 else ''}."]
+    own += ", the least of all" if best == least else ""
+    return [f"{own}; {most} forgets most, {_points(lost[most])}."]
+
+
+def _average(method: Method) -> float:
+    return AVERAGE.estimate(method).mean
+
+
+def _gap(better: Method, worse: Method) -> float:
+    """Difference of the averages as they are printed, so that a reader who subtracts gets the same."""
+    return round(_average(better), 1) - round(_average(worse), 1)
+
+
+def _deviation(method: Method) -> float:
+    return AVERAGE.estimate(method).deviation
+
+
+def _percent(value: float) -> str:
+    return f"{in_figures(value)}\N{NO-BREAK SPACE}%"
+
+
+def _points(value: float) -> str:
+    return f"{in_figures(value)} {'point' if in_figures(value) == '1.0' else 'points'}"
+
+
+def _values(describe: Callable[[Result], str], results: Sequence[Result]) -> str:
+    """The different descriptions, in order of appearance."""
+    return "; or: ".join(filter(None, dict.fromkeys(one_line(describe(result)) for result in results)))
+
+
+def _data(result: Result) -> str:
+    source, size = setting(result.recipe, "data", "source"), setting(result.recipe, "data", "image_size")
+    validation = setting(result.recipe, "data", "validation")
+    return _joined(
+        source,
+        size and f"images of {size} × {size} pixels",  # noqa: RUF001
+        validation and f"evaluated on the share {validation} of the training images, not on the test images",
+    )
+
+
+def _classes(stream: Stream, result: Result) -> str:
+    order = (
+        "in the source's order" if result.class_order_seed is None else f"shuffled with seed {result.class_order_seed}"
+    )
+    return f"{counted(len(stream.classes), 'class')} {_split(stream.tasks)}, {order}"
+
+
+def _split(tasks: Sequence[int]) -> str:
+    """How the classes arrive.
+
+    >>> _split([2, 2, 2]), _split([50, 10, 10]), _split([3, 1, 2])
+    ('in 3 tasks of 2', 'in 3 tasks: 50, then 10 each', 'in 3 tasks: 3, 1, 2')
+    """
+    if len(tasks) == 1:
+        return "in 1 task"
+    if len(set(tasks)) == 1:
+        return f"in {len(tasks)} tasks of {tasks[0]}"
+    later = (
+        f"{tasks[0]}, then {tasks[1]} each"
+        if len(set(tasks[1:])) == 1 and len(tasks) > 2
+        else ", ".join(map(str, tasks))
+    )
+    return f"in {len(tasks)} tasks: {later}"
+
+
+def _backbone(result: Result) -> str:
+    stem = setting(result.recipe, "backbone", "stem")
+    name = setting(result.recipe, "backbone", "name")
+    return _joined(name, stem not in (None, "auto") and f"{stem} stem")
+
+
+def _training(result: Result) -> str:
+    schedule = setting(result.recipe, "schedule")
+    told = schedule if isinstance(schedule, Mapping) else {}
+    epochs, rate, shape = told.get("epochs"), told.get("learning_rate"), told.get("shape")
+    return _joined(
+        epochs and (counted(epochs, "epoch") if isinstance(epochs, int) else f"{epochs} epochs") + " per task",
+        told.get("batch_size") and f"batches of {told['batch_size']}",
+        rate and f"learning rate {rate}" + (f" ({shape})" if shape else ""),
+    )
+
+
+def _memory(result: Result) -> str:
+    total, per_class = setting(result.recipe, "memory", "total"), setting(result.recipe, "memory", "per_class")
+    if total is None and per_class is None:
+        return ""
+    if not (total or per_class):
+        return "no exemplars of old classes"
+    amount, share = (total, "in all") if total else (per_class, "per class")
+    return f"{counted(amount, 'exemplar') if isinstance(amount, int) else amount} {share}"
+
+
+def _device(result: Result) -> str:
+    told, processes = result.environment, setting(result.recipe, "device", "processes")
+    threads = told.get("threads")
+    return _joined(
+        DEVICES.get(str(told.get("device")), told.get("device")),
+        threads and (counted(threads, "thread") if isinstance(threads, int) else f"{threads} threads"),
+        processes not in (None, 1) and f"{processes} processes",
+        told.get("platform"),
+    )
+
+
+def _software(result: Result) -> str:
+    told = result.environment
+    names = {"cotransport": "cotransport", "torch": "torch", "python": "Python", "commit": "commit"}
+    return _joined(*(told.get(key) and f"{name} {told[key]}" for key, name in names.items()))
+
+
+def _joined(*parts: object) -> str:
+    return ", ".join(str(part) for part in parts if part)

@@ -1,0 +1,118 @@
+"""What a run leaves behind: one `result.json` for each method and seed. Experiments write it, reports read it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from cotransport import metrics
+from cotransport.errors import RunError
+
+RESULT = "result.json"
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+class Step(_Record):
+    """Figures after one task, over the test images of all classes seen. Accuracies in percent, None where undefined."""
+
+    classes_seen: int
+    top1: float | None
+    top5: float | None
+    head_top1: float | None
+    """Accuracy of the trained head."""
+    ncm_top1: float | None
+    """Accuracy of the nearest class mean, None for a method that keeps no exemplars."""
+    per_task: list[float | None]
+    train_seconds: float
+    images_per_second: float
+
+
+class Result(_Record):
+    """One method on one stream with one seed."""
+
+    recipe: dict[str, Any]
+    label: str
+    method: str
+    seed: int
+    class_order_seed: int | None
+    class_order: list[int]
+    """The source's class numbers in order of arrival."""
+    classes: list[str]
+    """Their names, in the same order."""
+    tasks: list[int]
+    """Number of classes in each task."""
+    metric: Literal["top1", "top5"]
+    steps: list[Step]
+    average_incremental_accuracy: float
+    last_accuracy: float
+    forgetting: float
+    forgetting_per_task: list[float | None]
+    backward_transfer: float
+    confusion: list[list[int]]
+    """After the last task: rows are true classes, columns predicted ones, both in order of arrival."""
+    environment: dict[str, Any]
+
+    @property
+    def curve(self) -> list[float]:
+        """The metric after each task."""
+        return [_number(getattr(step, self.metric)) for step in self.steps]
+
+    @property
+    def accuracy_matrix(self) -> metrics.Floats:
+        """Row i, column j: accuracy on task j after task i, NaN where undefined."""
+        return metrics.accuracy_matrix([step.per_task for step in self.steps])
+
+    def save(self, folder: Path) -> Path:
+        """Write `result.json` into a folder, so that a reader sees all of it or nothing."""
+        path = folder / RESULT
+        write_atomically(path, json.dumps(self.model_dump(mode="json"), indent=1, ensure_ascii=False))
+        return path
+
+    @classmethod
+    def load(cls, path: Path) -> Result:
+        """Read a `result.json`."""
+        try:
+            return cls.model_validate_json(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise RunError(f"{path}: cannot be read ({error.strerror})") from None
+        except (ValidationError, UnicodeDecodeError) as error:
+            reason = error.errors()[0] if isinstance(error, ValidationError) else {"msg": str(error), "loc": ()}
+            field = ".".join(str(part) for part in reason["loc"])
+            raise RunError(
+                f"{path}: not a result of a run ({field + ': ' if field else ''}{reason['msg']}). "
+                "Remove it, or run the experiment again with --overwrite"
+            ) from None
+
+
+def find_results(*folders: Path) -> list[Result]:
+    """All results below the folders, sorted by folder name; an error if there is none."""
+    for folder in folders:
+        if not folder.is_dir():
+            raise RunError(f"{folder}: no such folder. Give the --out folder of a run")
+    paths = sorted({path for folder in folders for path in [*folder.glob(RESULT), *folder.glob(f"*/{RESULT}")]})
+    if not paths:
+        names = ", ".join(str(folder) for folder in folders)
+        raise RunError(f"{names}: no finished run in it (no {RESULT}). `cotransport run` makes one")
+    return [Result.load(path) for path in paths]
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file beside its place, sync it, then rename it there."""
+    beside = path.with_name(f".{path.name}.part")
+    with beside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def _number(value: float | None) -> float:
+    return float(np.nan) if value is None else value
