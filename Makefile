@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test check format clean
+.PHONY: help demo test lint check format clean
 
 help:
 	@echo "make demo    a class-incremental run on real digits, and its report (about a minute after the install)"
 	@echo "make test    the fast tests"
-	@echo "make check   format, lint, types, layers and the tests"
+	@echo "make lint    format, style, types and layers"
+	@echo "make check   both"
 	@echo "make format  put the code into shape"
 	@echo "make clean   remove the virtual environment and all caches"
 
@@ -24,12 +25,13 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed
 	$(BIN)/pytest
 
-check: $(VENV)/.installed
+lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+
+check: lint test
 
 format: $(VENV)/.installed
 	$(BIN)/ruff format .

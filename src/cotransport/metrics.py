@@ -28,8 +28,9 @@ def top_k_accuracy(scores: npt.NDArray[np.floating], labels: Integers, k: int) -
         return float("nan")
     own = np.take_along_axis(scores, labels[:, None], axis=1)
     earlier = np.arange(scores.shape[1]) < labels[:, None]
-    rank = (scores > own).sum(axis=1) + ((scores == own) & earlier).sum(axis=1)
-    return 100.0 * float((rank < k).mean())
+    higher = ~(scores <= own)  # what is not a number counts as higher, and is never right itself
+    rank = higher.sum(axis=1) + ((scores == own) & earlier).sum(axis=1)
+    return 100.0 * float(((rank < k) & ~np.isnan(own[:, 0])).mean())
 
 
 def accuracy_per_task(predicted: Integers, labels: Integers, task_sizes: Sequence[int]) -> list[float]:

@@ -73,15 +73,15 @@ def learning_rate_factor(schedule: Schedule, progress: float) -> float:
     """The share of the peak learning rate at a moment of the training, from 0 (start) to 1 (end).
 
     >>> halves = Schedule(epochs=4, shape="steps", milestones=(2,), decay=0.5)
-    >>> [learning_rate_factor(halves, epoch / 4) for epoch in range(4)]
+    >>> [learning_rate_factor(halves, (epoch + 0.5) / 4) for epoch in range(4)]
     [1.0, 1.0, 0.5, 0.5]
     """
     warmup = schedule.warmup if schedule.warmup is not None else (0.2 if schedule.shape == "one-cycle" else 0.0)
     if progress < warmup:
         return progress / warmup
     if schedule.shape == "steps":
-        epoch = progress * schedule.epochs + 1e-9  # a milestone is met although its fraction was rounded
-        return float(schedule.decay ** sum(epoch >= milestone for milestone in schedule.milestones))
+        passed = sum(progress * schedule.epochs >= milestone for milestone in schedule.milestones)
+        return float(schedule.decay**passed)
     rest = (progress - warmup) / (1 - warmup)
     if schedule.shape == "one-cycle":
         return 1 - rest
@@ -175,7 +175,8 @@ class Trainer:
             for number, batch in enumerate(batches):
                 epoch, step = divmod(number, steps)
                 torch.manual_seed(derived_seed(self.seed, self.task, stage, _NETWORK, number, self.shard.rank))
-                rate = schedule.learning_rate * learning_rate_factor(schedule, number / (steps * schedule.epochs))
+                middle = (number + 0.5) / (steps * schedule.epochs)  # no step is lost to a rate of zero at either end
+                rate = schedule.learning_rate * learning_rate_factor(schedule, middle)
                 for group in optimiser.param_groups:
                     group["lr"] = rate
                 output = wrapped(batch.images)

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import ClassVar, Literal
 
 import torch
+from pydantic import field_validator
 from torch import Tensor
 
 from cotransport import losses
@@ -64,6 +65,13 @@ class Method(Settings):
     """The name in results and figures, where it is not the method's own."""
     predict_with: Literal["head", "ncm"] = "head"
     """Which prediction counts: the trained head, or the nearest class mean."""
+
+    @field_validator("label")
+    @classmethod
+    def _names_a_folder(cls, label: str | None) -> str | None:
+        if label is not None and (not label.isprintable() or set(label) & set("/\\") or label[:1] in {"", ".", " "}):
+            raise ValueError("a label names a folder: no slashes, nothing unprintable, no dot or space in front")
+        return label
 
     def budget(self, budget: Budget) -> Budget | None:
         """The memory this method keeps of what it is allowed; None is everything."""

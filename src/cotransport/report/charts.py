@@ -6,20 +6,24 @@ hover text as data only.
 
 from __future__ import annotations
 
-import html
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from html import escape
 from typing import Any
 
 from cotransport.metrics import Floats
-from cotransport.report.groups import Confusion, Estimate, Method, Stream, shortened
-from cotransport.report.tables import Cell
+from cotransport.report.groups import Confusion, Estimate, Method, Stream, every
+from cotransport.report.text import counted, shortened
 
 Chart = dict[str, Any]
 
+NEUTRAL = "#8A939E"
+"""For lines that must show on light and on dark paper."""
+MARGIN = {"l": 48, "r": 12, "t": 8, "b": 44}
 MOST_NAMED_TASKS = 12
-MOST_NUMBERED_CLASSES = 15
+MOST_NUMBERED = 15
+"""Rows of a matrix up to which its cells show their number."""
 MOST_LISTED = 60
 """Class names in a hover text."""
 
@@ -35,14 +39,14 @@ def accuracy_chart(stream: Stream) -> Chart:
         {
             "type": "scatter",
             "mode": "lines+markers",
-            "name": html.escape(shortened(method.name, 40)),
+            "name": _escaped(shortened(method.name, 40)),
             "legendgroup": str(number),
             "x": stream.classes_seen,
             "y": _numbers(estimate.mean for estimate in method.curve),
             "line": {"color": method.look.colour, "dash": method.look.dash[1], "width": 2.2},
             "marker": {"symbol": method.look.marker[1], "size": 8},
             "customdata": [
-                _wrapped(f"{method.name}: {Cell(estimate, False).text} % on {seen} classes", bold=True)
+                _wrapped(f"{method.name}: {estimate.text} % on {counted(seen, 'class')}", bold=True)
                 + "<br>"
                 + _wrapped(new)
                 for estimate, seen, new in zip(method.curve, stream.classes_seen, added, strict=True)
@@ -53,9 +57,9 @@ def accuracy_chart(stream: Stream) -> Chart:
     ]
     layout = {
         "height": 430,
-        "margin": {"l": 52, "r": 16, "t": 8, "b": 48},
-        "xaxis": {"title": {"text": "classes seen"}, "tickvals": _thinned(stream.classes_seen, 12), "showgrid": False},
-        "yaxis": {"title": {"text": "accuracy (%)"}, "rangemode": "tozero"},
+        "margin": MARGIN,
+        "xaxis": {"title": {"text": "classes seen"}, "tickvals": every(stream.classes_seen, 12), "showgrid": False},
+        "yaxis": {"title": {"text": "accuracy (%)"}, "autorangeoptions": {"clipmin": 0, "clipmax": 101}},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
         "hovermode": "closest",
     }
@@ -65,24 +69,29 @@ def accuracy_chart(stream: Stream) -> Chart:
 def forgetting_chart(stream: Stream, method: Method) -> Chart:
     """Points lost on each task until the end."""
     estimates = method.forgetting_per_task
-    places = list(range(len(estimates)))
     bars = {
         "type": "bar",
-        "x": places,
+        "x": list(range(len(estimates))),
         "y": _numbers(estimate.mean for estimate in estimates),
-        "error_y": {"type": "data", "array": _numbers(estimate.deviation for estimate in estimates), "thickness": 1},
+        "error_y": {
+            "type": "data",
+            "array": _numbers(estimate.deviation for estimate in estimates),
+            "visible": method.seeds > 1,
+            "thickness": 1.5,
+            "color": NEUTRAL,
+        },
         "marker": {"color": method.look.colour},
         "width": 0.6,
         "customdata": [
-            f"{Cell(estimate, False).text} points lost<br>{_wrapped(name)}"
-            for estimate, name in zip(estimates, _task_names(stream), strict=False)
+            f"<b>{estimate.text} points lost</b><br>{_wrapped(name)}"
+            for estimate, name in zip(estimates, _task_names(stream)[:-1], strict=True)
         ],
         "hovertemplate": "%{customdata}<extra></extra>",
     }
     layout = {
         "height": 380,
-        "margin": {"l": 48, "r": 8, "t": 8, "b": 40},
-        "xaxis": {"title": {"text": "task"}, **_ticks(_task_labels(stream)[:-1]), "range": [-0.6, len(places) - 0.4]},
+        "margin": MARGIN,
+        "xaxis": {**_names_below("task", _task_labels(stream)[:-1]), "range": [-0.6, len(estimates) - 0.4]},
         "yaxis": {"title": {"text": "points lost"}, "rangemode": "tozero"},
     }
     return {"data": [bars], "layout": layout}
@@ -98,15 +107,9 @@ def matrix_chart(stream: Stream, method: Method) -> Chart:
         ]
         for after, row in enumerate(matrix.tolist())
     ]
-    labels = _task_labels(stream)
-    cells = _heat_map(matrix, hover, "%{z:.0f}" if len(matrix) <= MOST_NAMED_TASKS else "")
-    after = [str(number + 1) for number in range(len(labels))]
-    return {
-        "data": [cells],
-        "layout": _square(
-            "tested on task", _ticks(labels), "after task", _ticks(after), 380, bool(cells["texttemplate"])
-        ),
-    }
+    tested_on = _names_below("tested on task", _task_labels(stream))
+    after_task = _names_beside("after task", [str(number + 1) for number in range(len(names))])
+    return _heat_map(matrix, hover, tested_on, after_task)
 
 
 def confusion_chart(confusion: Confusion) -> Chart:
@@ -118,17 +121,16 @@ def confusion_chart(confusion: Confusion) -> Chart:
     ]
     shares = confusion.shares
     shares[confusion.counts == 0] = math.nan
-    cells = _heat_map(shares, hover, "%{z:.0f}" if len(places) <= MOST_NUMBERED_CLASSES else "")
-    ticks = _ticks([html.escape(shortened(name, 14)) for name in confusion.names])
-    layout = _square(
-        "predicted", ticks, "true", ticks, min(420 + 5 * max(0, len(places) - 15), 860), bool(cells["texttemplate"])
-    )
+    names = [_escaped(shortened(name, 14)) for name in confusion.names]
+    chart = _heat_map(shares, hover, _names_below("predicted", names), _names_beside("true", names))
     edges = [start - 0.5 for start in confusion.starts[1:]]
     ends = {"x0": -0.5, "x1": len(places) - 0.5, "y0": -0.5, "y1": len(places) - 0.5}
-    line = {"type": "line", "line": {"width": 0.5, "color": "#8A939E"}}
-    layout["meta"] = "faint"  # rare confusions would be invisible on a linear scale of colours
-    layout["shapes"] = [{**line, **ends, f"{axis}0": edge, f"{axis}1": edge} for edge in edges for axis in "xy"]
-    return {"data": [cells], "layout": layout}
+    line = {"type": "line", "line": {"width": 0.5, "color": NEUTRAL}}
+    chart["layout"]["shapes"] = [
+        {**line, **ends, f"{axis}0": edge, f"{axis}1": edge} for edge in edges for axis in "xy"
+    ]
+    chart["layout"]["meta"] = "faint"  # rare confusions would be invisible on a linear scale of colours
+    return chart
 
 
 def _band(method: Method, places: Sequence[int]) -> Chart:
@@ -152,40 +154,47 @@ def _edge(estimate: Estimate, side: int) -> float:
     return round(estimate.mean + side * (0.0 if math.isnan(estimate.deviation) else estimate.deviation), 3)
 
 
-def _heat_map(percent: Floats, hover: list[list[str | None]], text: str) -> Chart:
-    return {
+def _heat_map(percent: Floats, hover: list[list[str | None]], x_axis: Chart, y_axis: Chart) -> Chart:
+    """A square of cells from 0 to 100 %, with their numbers where there is room for them."""
+    size = len(percent)
+    is_numbered = size <= MOST_NUMBERED
+    cells = {
         "type": "heatmap",
         "z": [_numbers(row) for row in percent.tolist()],
         "customdata": hover,
-        "texttemplate": text,
+        "texttemplate": "%{z:.0f}" if is_numbered else "",
         "hovertemplate": "%{customdata}<extra></extra>",
         "hoverongaps": False,
         "coloraxis": "coloraxis",
-        "xgap": 1 if len(percent) <= 30 else 0,
-        "ygap": 1 if len(percent) <= 30 else 0,
+        "xgap": 1 if size <= 30 else 0,
+        "ygap": 1 if size <= 30 else 0,
     }
-
-
-def _square(x_title: str, x_ticks: Chart, y_title: str, y_ticks: Chart, height: int, numbered: bool) -> Chart:
-    bar = {"thickness": 10, "len": 1, "outlinewidth": 0, "ticksuffix": " %", "xpad": 4}
     axis = {"showgrid": False, "zeroline": False, "constrain": "domain"}
-    return {
-        "height": height,
-        "margin": {"l": 48, "r": 8, "t": 8, "b": 40},
-        "xaxis": {"title": {"text": x_title}, **axis, **x_ticks},
-        "yaxis": {"title": {"text": y_title}, **axis, **y_ticks, "autorange": "reversed", "scaleanchor": "x"},
-        "coloraxis": {"cmin": 0, "cmax": 100, "colorbar": bar, "showscale": not numbered},
+    bar = {"thickness": 10, "outlinewidth": 0, "ticksuffix": " %", "xpad": 4}
+    layout = {
+        "height": min(380 + 5 * size, 880),
+        "margin": MARGIN,
+        "xaxis": {**x_axis, **axis},
+        "yaxis": {**y_axis, **axis, "autorange": "reversed", "scaleanchor": "x"},
+        "coloraxis": {"cmin": 0, "cmax": 100, "colorbar": bar, "showscale": not is_numbered},
     }
+    return {"data": [cells], "layout": layout}
 
 
-def _ticks(labels: Sequence[str]) -> Chart:
-    """Names at places 0, 1, ...: names alone would make equal names one place."""
-    size = 12 if len(labels) <= 25 else 10 if len(labels) <= 50 else 7
+def _names_below(title: str, names: Sequence[str]) -> Chart:
+    """A horizontal axis of names, tilted where they would not fit a telephone's screen side by side."""
+    fits = sum(map(len, names)) <= 40
+    return {**_names_beside(title, names), "tickangle": 0 if fits else -40 if len(names) <= 25 else -90}
+
+
+def _names_beside(title: str, names: Sequence[str]) -> Chart:
+    """Names at places 0, 1, ...: an axis of names alone would make equal names one place."""
     return {
+        "title": {"text": title, "standoff": 12},
         "tickmode": "array",
-        "tickvals": list(range(len(labels))),
-        "ticktext": list(labels),
-        "tickfont": {"size": size},
+        "tickvals": list(range(len(names))),
+        "ticktext": list(names),
+        "tickfont": {"size": 12 if len(names) <= 25 else 10 if len(names) <= 50 else 7},
         "automargin": True,
     }
 
@@ -195,7 +204,7 @@ def _task_labels(stream: Stream) -> list[str]:
     tasks = enumerate(stream.task_classes, start=1)
     if len(stream.tasks) > MOST_NAMED_TASKS:
         return [str(number) for number, _ in tasks]
-    return [html.escape(shortened(f"{number}: {', '.join(names)}", 16)) for number, names in tasks]
+    return [_escaped(shortened(f"{number}: {', '.join(names)}", 14)) for number, names in tasks]
 
 
 def _task_names(stream: Stream) -> list[str]:
@@ -208,14 +217,15 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _wrapped(text: str, bold: bool = False) -> str:
-    lines = [html.escape(line) for line in textwrap.wrap(text, 60)]
+    lines = [_escaped(line) for line in textwrap.wrap(text, 60)]
     return "<br>".join(f"<b>{line}</b>" if bold else line for line in lines)
 
 
-def _numbers(values: Any) -> list[float | None]:  # noqa: ANN401
+def _escaped(text: str) -> str:
+    """Plotly knows the entities for angle brackets and ampersands, but shows those for quotes as they are."""
+    return escape(text, quote=False)
+
+
+def _numbers(values: Iterable[float]) -> list[float | None]:
     """For JSON, which knows no NaN."""
     return [None if math.isnan(value) else round(value, 3) for value in values]
-
-
-def _thinned(places: Sequence[int], most: int) -> list[int]:
-    return list(places[:: -(-len(places) // most)])

@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import get_font_names
 
 from cotransport.metrics import Floats, Integers
-from cotransport.report.groups import Estimate, Method, Stream, shortened
-from cotransport.report.tables import in_figures
+from cotransport.report.groups import Estimate, Method, Stream, every
+from cotransport.report.text import in_figures, shortened
 
 INK, GRID = "#22272E", "#E3E6EA"
 FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans", "Noto Sans Arabic", "Noto Sans Devanagari")
@@ -73,8 +73,8 @@ def matrix_figure(stream: Stream, method: Method) -> Figure:
     axes = figure.add_subplot()
     _draw_cells(figure, axes, method.accuracy_matrix, "Accuracy (%)")
     names = [f"{i}: {', '.join(names)}" for i, names in enumerate(stream.task_classes, start=1)]
-    _name_ticks(axes, names if tasks <= MOST_NUMBERED else [str(i + 1) for i in range(tasks)], "x")
-    _name_ticks(axes, [str(i + 1) for i in range(tasks)], "y")
+    _name_ticks(figure, axes, names if tasks <= MOST_NUMBERED else [str(i + 1) for i in range(tasks)], "x")
+    _name_ticks(figure, axes, [str(i + 1) for i in range(tasks)], "y")
     axes.set(title=method.name, xlabel="Tested on task", ylabel="After task")
     return figure
 
@@ -87,8 +87,8 @@ def confusion_figure(method: Method) -> Figure:
     figure = Figure(figsize=(side + 0.8, side), layout="constrained")
     axes = figure.add_subplot()
     _draw_cells(figure, axes, confusion.shares, "Share of the true class (%)", numbers=confusion.counts)
-    _name_ticks(axes, confusion.names, "x")
-    _name_ticks(axes, confusion.names, "y")
+    _name_ticks(figure, axes, confusion.names, "x")
+    _name_ticks(figure, axes, confusion.names, "y")
     for start in confusion.starts[1:]:
         axes.axhline(start - 0.5, color="#9AA3AD", linewidth=0.5)
         axes.axvline(start - 0.5, color="#9AA3AD", linewidth=0.5)
@@ -121,8 +121,8 @@ def _paper_style() -> Iterator[None]:
 
 
 def _save(figure: Figure, path: Path) -> None:
-    figure.savefig(path.with_name(f"{path.name}.png"), dpi=200)
-    figure.savefig(path.with_name(f"{path.name}.svg"), metadata={"Date": None})
+    figure.savefig(path.with_name(f"{path.name}.png"), dpi=200, bbox_inches="tight")
+    figure.savefig(path.with_name(f"{path.name}.svg"), bbox_inches="tight", metadata={"Date": None})
 
 
 def _file_names(methods: Sequence[Method]) -> list[str]:
@@ -161,7 +161,7 @@ def _draw_lines(axes: Axes, places: Sequence[int], lines: Sequence[tuple[Method,
             clip_on=False,
             zorder=3,
         )
-    axes.set_xticks(places[:: -(-len(places) // 20)])
+    axes.set_xticks(every(places, 20))
 
 
 def _label_ends(figure: Figure, axes: Axes, last: int, lines: Sequence[tuple[Method, list[Estimate]]]) -> None:
@@ -226,19 +226,18 @@ def _draw_cells(figure: Figure, axes: Axes, percent: Floats, meaning: str, numbe
             continue
         text = f"{share:.0f}" if numbers is None else f"{numbers[row, column]:,}"
         axes.text(
-            column, row, text, ha="center", va="center", fontsize=7.5, color="white" if norm(share) > 0.6 else INK
+            column, row, text, ha="center", va="center", fontsize=7.5, color="white" if norm(share) > 0.55 else INK
         )
 
 
-def _name_ticks(axes: Axes, names: Sequence[str], which: str) -> None:
+def _name_ticks(figure: Figure, axes: Axes, names: Sequence[str], which: str) -> None:
     """Names along an axis, smaller the more there are."""
-    every = -(-len(names) // MOST_TICKS)
     size = float(np.clip(380 / len(names), 4, 8.5))
-    ticks = range(0, len(names), every)
+    ticks = every(range(len(names)), MOST_TICKS)
     labels = [shortened(names[tick], 18) for tick in ticks]
     if which == "y":
         axes.set_yticks(ticks, labels, fontsize=size)
     else:
-        room = 0.75 * 72 * axes.figure.get_figwidth() / len(names)
+        room = 0.75 * 72 * figure.get_figwidth() / len(names)
         upright = max(map(len, labels)) * 0.62 * size > room
         axes.set_xticks(ticks, labels, fontsize=size, rotation=90 if upright else 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import unicodedata
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ import numpy as np
 
 from cotransport.metrics import Floats, Integers
 from cotransport.report.looks import BOUND_LOOK, Look, looks
+from cotransport.report.text import counted, in_figures, one_line, shortened
 from cotransport.results import Result
 
 WRITTEN_AS = {
@@ -69,8 +70,18 @@ class Estimate:
             deviation=float(np.std(known, ddof=1)) if len(known) > 1 else float("nan"),
         )
 
+    @property
+    def text(self) -> str:
+        """Mean ± deviation with one decimal.
 
-@dataclass(frozen=True)
+        >>> Estimate(65.52, 0.26).text, Estimate(65.52, float("nan")).text
+        ('65.5 ± 0.3', '65.5')
+        """
+        mean = in_figures(self.mean)
+        return mean if math.isnan(self.deviation) else f"{mean} ± {in_figures(self.deviation)}"
+
+
+@dataclass(frozen=True, eq=False)
 class Confusion:
     """Counts with the names of their rows (true) and columns (predicted), and where a new task's rows begin."""
 
@@ -99,7 +110,7 @@ class Confusion:
         return f"{self.names[true]} {what}: {self.counts[true, taken]:,} of {images}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Method:
     """All seeds of one method, with one set of settings, on one stream."""
 
@@ -160,7 +171,7 @@ class Method:
         return Confusion([f"task {task + 1}" for task in range(len(self.tasks))], between_tasks, [])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stream:
     """Classes of a data set in one order and split, evaluated in one way, and the methods that were run on it."""
 
@@ -221,29 +232,13 @@ def setting(recipe: Mapping[str, Any], *path: str) -> object:
     return value
 
 
-def counted(number: int, noun: str) -> str:
-    """A number with its noun.
+def every(places: Sequence[int], most: int) -> list[int]:
+    """Every so many of the places, so that at most so many are left.
 
-    >>> counted(1, "task"), counted(2000, "image"), counted(2, "class")
-    ('1 task', '2,000 images', '2 classes')
+    >>> every(range(10), most=4)
+    [0, 3, 6, 9]
     """
-    plural = noun + ("es" if noun.endswith("s") else "s")
-    return f"{number:,} {noun if number == 1 else plural}"
-
-
-def one_line(text: str) -> str:
-    """Text without line breaks and without characters that our file formats cannot hold."""
-    replacement = {"Cc": " ", "Cs": "\N{REPLACEMENT CHARACTER}"}  # control characters, halves of surrogate pairs
-    return " ".join("".join(replacement.get(unicodedata.category(char), char) for char in text).split())
-
-
-def shortened(text: str, most: int) -> str:
-    """Text of at most so many characters.
-
-    >>> shortened("hippopotamus", 6)
-    'hippo…'
-    """
-    return text if len(text) <= most else text[: most - 1].rstrip(" ,") + "…"
+    return list(places[:: -(-len(places) // most)])
 
 
 def _stream(
@@ -280,7 +275,7 @@ def _name(result: Result, namesakes: Sequence[Result]) -> str:
     settings = [_settings(namesake) for namesake in namesakes]
     differing = [key for key in sorted(set().union(*settings)) if len({repr(own.get(key)) for own in settings}) > 1]
     own = _settings(result)
-    apart = ", ".join(f"{key.rpartition('.')[2]} {own.get(key)}" for key in differing[:3])
+    apart = ", ".join(f"{key.rpartition('.')[2]} {shortened(str(own.get(key)), 24)}" for key in differing[:3])
     return one_line(f"{name} ({apart})" if apart else name)
 
 

@@ -13,7 +13,8 @@ import yaml
 from cotransport.report import charts, wording
 from cotransport.report.charts import Chart
 from cotransport.report.groups import Method, Stream
-from cotransport.report.tables import COLUMNS, UNDEFINED, table
+from cotransport.report.tables import COLUMNS, table
+from cotransport.report.text import UNDEFINED
 
 HARDEST = 8
 """Confusions in the list."""
@@ -36,6 +37,7 @@ $css
 <body>
 <main>
 $header
+<noscript><p class="note">The charts of this page need JavaScript; they are beside it as figures, too.</p></noscript>
 $sections
 </main>
 <footer>Made by cotransport. Beside this page: tables as CSV, Markdown and LaTeX, and figures for print.</footer>
@@ -56,7 +58,7 @@ const prefersDark = matchMedia("(prefers-color-scheme: dark)");
 
 function theme(dark) {
   const [ink, line, paper] = dark ? ["#c9d1d9", "#30363d", "#1c2128"] : ["#3b444d", "#e3e6ea", "#ffffff"];
-  const axis = {gridcolor: line, linecolor: line, zerolinecolor: line};
+  const axis = {gridcolor: line, linecolor: line, zerolinecolor: line, title: {font: {size: 13}}};
   return {layout: {
     font: {color: ink, family: "system-ui, sans-serif", size: 13},
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
@@ -107,9 +109,9 @@ def whole_page(streams: Sequence[Stream]) -> str:
     return PAGE.substitute(
         title=escape(streams[0].title if single else f"{len(streams)} streams"),
         css=files(__package__).joinpath("page.css").read_text(encoding="utf-8"),
-        header=_header(streams[0]) if single else _overview(ids, streams),
+        header=_header(streams[0], "h1") if single else _overview(ids, streams),
         sections="\n".join(_section(id_, stream, single) for id_, stream in zip(ids, streams, strict=True)),
-        charts=_json_for_script(drawn),
+        charts=json_for_script(drawn),
         plotly=get_plotlyjs(),
         script=SCRIPT,
     )
@@ -126,10 +128,10 @@ def _charts(stream: Stream) -> Iterator[tuple[str, Chart]]:
             yield f"-method{number}-confusion", charts.confusion_chart(method.confusion)
 
 
-def _header(stream: Stream) -> str:
+def _header(stream: Stream, level: str) -> str:
     first, *others = wording.finding(stream)
     lead = f'<p class="lead">{escape(" ".join(others))}</p>' if others else ""
-    return f'<header><p class="overline">{escape(stream.title)}</p><h1>{escape(first)}</h1>{lead}</header>'
+    return f'<header><p class="overline">{escape(stream.title)}</p><{level}>{escape(first)}</{level}>{lead}</header>'
 
 
 def _overview(ids: Sequence[str], streams: Sequence[Stream]) -> str:
@@ -144,14 +146,14 @@ def _overview(ids: Sequence[str], streams: Sequence[Stream]) -> str:
 
 
 def _section(id_: str, stream: Stream, single: bool) -> str:
-    heading = "" if single else _header(stream).replace("h1>", "h2>")
+    heading = "" if single else _header(stream, "h2")
     note = ". The band is one standard deviation between seeds" if any(m.seeds > 1 for m in stream.methods) else ""
     return f"""<section id="{id_}" class="stream">
 {heading}
 {_facts(stream)}
 <h3>Accuracy as classes arrive</h3>
 <p class="note">{escape(_metric(stream))} on the test images of all classes seen so far{note}.</p>
-<div class="chart" data-chart="{id_}-accuracy"></div>
+<div class="chart" role="img" aria-label="Accuracy as classes arrive" data-chart="{id_}-accuracy"></div>
 <h3>Averages</h3>
 {_averages(stream)}
 <h3><label for="{id_}-select">One method in detail</label></h3>
@@ -168,7 +170,9 @@ def _averages(stream: Stream) -> str:
     heads = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in ["Method", "Seeds", *content.headings])
     rows = []
     for method, cells in content.rows:
-        figures = "".join(f"<td>{f'<b>{cell.text}</b>' if cell.is_best else cell.text}</td>" for cell in cells)
+        figures = "".join(
+            f"<td>{f'<b>{cell.estimate.text}</b>' if cell.is_best else cell.estimate.text}</td>" for cell in cells
+        )
         name = f'<th scope="row">{_swatch(method)}{escape(method.name)}</th>'
         rows.append(f"<tr>{name}<td>{method.seeds}</td>{figures}</tr>")
     bound = ", ".join(escape(method.name) for method in stream.methods if method not in stream.competitors)
@@ -207,7 +211,7 @@ def _panel(id_: str, stream: Stream, method: Method) -> str:
 
 
 def _chart(id_: str, heading: str, note: str, wide: str = "") -> str:
-    chart = f'<div class="scroll"><div class="chart" data-chart="{id_}"></div></div>'
+    chart = f'<div class="scroll"><div class="chart" role="img" aria-label="{heading}" data-chart="{id_}"></div></div>'
     return f'<div class="part{wide}"><h4>{heading}</h4><p class="note">{note}</p>{chart}</div>'
 
 
@@ -235,6 +239,6 @@ def _swatch(method: Method) -> str:
     return f'<span class="swatch" style="background:{method.look.colour}"></span>'
 
 
-def _json_for_script(value: object) -> str:
+def json_for_script(value: object) -> str:
     """JSON that cannot end the script element it stands in, whatever names it holds."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")

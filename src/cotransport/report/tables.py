@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cotransport.report.groups import Estimate, Method, Stream
+from cotransport.report.text import MINUS, in_figures
 from cotransport.results import Result, Step
-
-UNDEFINED, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -110,24 +109,6 @@ class Cell:
     estimate: Estimate
     is_best: bool
 
-    @property
-    def text(self) -> str:
-        """Mean ± deviation with one decimal.
-
-        >>> Cell(Estimate(65.52, 0.26), False).text, Cell(Estimate(65.52, float("nan")), False).text
-        ('65.5 ± 0.3', '65.5')
-        """
-        mean, deviation = in_figures(self.estimate.mean), self.estimate.deviation
-        return mean if math.isnan(deviation) else f"{mean} ± {in_figures(deviation)}"
-
-    @property
-    def latex(self) -> str:
-        """The same for LaTeX, the best in bold."""
-        if math.isnan(self.estimate.mean):
-            return "--"
-        text = self.text.replace(MINUS, "$-$").replace("±", r"$\pm$")
-        return rf"\textbf{{{text}}}" if self.is_best else text
-
 
 @dataclass(frozen=True)
 class Table:
@@ -135,11 +116,6 @@ class Table:
 
     headings: list[str]
     rows: list[tuple[Method, list[Cell]]]
-
-
-def in_figures(value: float) -> str:
-    """A number with one decimal, a dash where it is undefined."""
-    return UNDEFINED if math.isnan(value) else f"{round(value, 1) + 0.0:.1f}".replace("-", MINUS)
 
 
 def table(stream: Stream) -> Table:
@@ -215,7 +191,7 @@ def _markdown(stream: Stream) -> str:
     content = table(stream)
     lines = [["Method", "Seeds", *content.headings], [":--", *["--:"] * (len(content.headings) + 1)]]
     for method, cells in content.rows:
-        figures = [f"**{cell.text}**" if cell.is_best else cell.text for cell in cells]
+        figures = [f"**{cell.estimate.text}**" if cell.is_best else cell.estimate.text for cell in cells]
         lines.append([escaped_markdown(method.name), str(method.seeds), *figures])
     rows = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     return f"### {escaped_markdown(stream.title)}\n\n{rows}"
@@ -224,9 +200,7 @@ def _markdown(stream: Stream) -> str:
 def _latex(stream: Stream) -> str:
     content = table(stream)
     head = ["Method", "Seeds", *(escaped_latex(heading) for heading in content.headings)]
-    rows = [
-        [escaped_latex(method.name), str(method.seeds), *(c.latex for c in cells)] for method, cells in content.rows
-    ]
+    rows = [[escaped_latex(method.name), str(method.seeds), *map(_latex_cell, cells)] for method, cells in content.rows]
     return "\n".join(
         [
             f"% {stream.title}",
@@ -240,6 +214,13 @@ def _latex(stream: Stream) -> str:
             "",
         ]
     )
+
+
+def _latex_cell(cell: Cell) -> str:
+    if math.isnan(cell.estimate.mean):
+        return "--"
+    text = cell.estimate.text.replace(MINUS, "$-$").replace("±", r"$\pm$")
+    return rf"\textbf{{{text}}}" if cell.is_best else text
 
 
 def _means(column: Column, methods: Sequence[Method]) -> list[float]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from cotransport.report.groups import Method, Stream, counted, one_line, setting
-from cotransport.report.tables import AVERAGE, FORGETTING, in_figures
+from cotransport.report.groups import Method, Stream, setting
+from cotransport.report.tables import AVERAGE, FORGETTING
+from cotransport.report.text import counted, in_figures, one_line
 from cotransport.results import Result
 
 DEVICES = {"cpu": "CPU", "cuda": "GPU (CUDA)", "mps": "GPU (Apple)"}
@@ -21,7 +22,8 @@ def finding(stream: Stream) -> list[str]:
     if not known:
         return ["No accuracy was recorded."]
     sentences = [_lead(stream, known)]
-    sentences += [_bound(bound, known[0]) for bound in stream.methods if bound not in stream.competitors]
+    bounds = [method for method in stream.methods if method not in stream.competitors]
+    sentences += [_bound(bound, known[0]) for bound in bounds if not math.isnan(_average(bound))]
     if len(stream.tasks) > 1:
         sentences += _forgetting(known)
     return sentences
@@ -29,21 +31,18 @@ def finding(stream: Stream) -> list[str]:
 
 def facts(stream: Stream) -> list[tuple[str, str]]:
     """What was run: headings and values. Where results differ, all values; what no result tells is left out."""
-    every = {
-        "Data": _data,
-        "Classes": lambda result: _classes(stream, result),
-        "Backbone": _backbone,
-        "Training": _training,
-        "Memory": _memory,
-        "Device": _device,
-        "Software": _software,
-    }
-    found = [(heading, _values(describe, stream.results)) for heading, describe in every.items()]
-    seeds = ", ".join(str(seed) for seed in sorted({result.seed for result in stream.results}))
-    if stream.repeated:
-        seeds += f"; left out as repetitions of the same run: {counted(stream.repeated, 'result')}"
-    found.insert(5, ("Seeds", seeds))
-    return [(heading, value) for heading, value in found if value]
+    results = stream.results
+    told = [
+        ("Data", _values(_data, results)),
+        ("Classes", _values(lambda result: _classes(stream, result), results)),
+        ("Backbone", _values(_backbone, results)),
+        ("Training", _values(_training, results)),
+        ("Memory", _values(_memory, results)),
+        ("Seeds", _seeds(stream)),
+        ("Device", _values(_device, results)),
+        ("Software", _values(_software, results)),
+    ]
+    return [(heading, value) for heading, value in told if value]
 
 
 def _lead(stream: Stream, known: Sequence[Method]) -> str:
@@ -70,15 +69,18 @@ def _bound(bound: Method, best: Method) -> str:
 
 def _forgetting(known: Sequence[Method]) -> list[str]:
     """What the best method forgets, and which method forgets most."""
-    lost = {method.name: FORGETTING.estimate(method).mean for method in known}
-    best, most, least = known[0].name, max(lost, key=lost.__getitem__), min(lost, key=lost.__getitem__)
-    if max(lost.values()) < NOTABLE:
+    every = {method.name: FORGETTING.estimate(method).mean for method in known}
+    lost = {name: points for name, points in every.items() if not math.isnan(points)}
+    best = known[0].name
+    if best not in lost or max(lost.values()) < NOTABLE:
         return []
-    own = f"{best} forgets {_points(lost[best])} of what it had learned"
-    if best == most:
-        return [f"{own}{', the most of all' if len(lost) > 1 else ''}."]
-    own += ", the least of all" if best == least else ""
-    return [f"{own}; {most} forgets most, {_points(lost[most])}."]
+    most, least = max(lost, key=lost.__getitem__), min(lost, key=lost.__getitem__)
+    amount = "nothing" if lost[best] < 0.05 else _points(lost[best])
+    rank = (
+        "" if len(lost) == 1 else ", the most of all" if best == most else ", the least of all" if best == least else ""
+    )
+    others = "" if best == most else f"; {most} forgets most, {_points(lost[most])}"
+    return [f"{best} forgets {amount} of what it had learned{rank}{others}."]
 
 
 def _average(method: Method) -> float:
@@ -153,7 +155,7 @@ def _training(result: Result) -> str:
     told = schedule if isinstance(schedule, Mapping) else {}
     epochs, rate, shape = told.get("epochs"), told.get("learning_rate"), told.get("shape")
     return _joined(
-        epochs and (counted(epochs, "epoch") if isinstance(epochs, int) else f"{epochs} epochs") + " per task",
+        epochs and f"{counted(epochs, 'epoch')} per task",
         told.get("batch_size") and f"batches of {told['batch_size']}",
         rate and f"learning rate {rate}" + (f" ({shape})" if shape else ""),
     )
@@ -166,7 +168,12 @@ def _memory(result: Result) -> str:
     if not (total or per_class):
         return "no exemplars of old classes"
     amount, share = (total, "in all") if total else (per_class, "per class")
-    return f"{counted(amount, 'exemplar') if isinstance(amount, int) else amount} {share}"
+    return f"{counted(amount, 'exemplar')} {share}"
+
+
+def _seeds(stream: Stream) -> str:
+    seeds = ", ".join(str(seed) for seed in sorted({result.seed for result in stream.results}))
+    return _joined(seeds, stream.repeated and f"without {counted(stream.repeated, 'repetition')} of the same run")
 
 
 def _device(result: Result) -> str:
@@ -174,7 +181,7 @@ def _device(result: Result) -> str:
     threads = told.get("threads")
     return _joined(
         DEVICES.get(str(told.get("device")), told.get("device")),
-        threads and (counted(threads, "thread") if isinstance(threads, int) else f"{threads} threads"),
+        threads and counted(threads, "thread"),
         processes not in (None, 1) and f"{processes} processes",
         told.get("platform"),
     )

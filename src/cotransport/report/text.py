@@ -1,0 +1,38 @@
+"""Numbers and names as people read them, before any format's own escaping."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+
+UNDEFINED, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
+
+
+def in_figures(value: float) -> str:
+    """A number with one decimal, a dash where it is undefined."""
+    return UNDEFINED if math.isnan(value) else f"{round(value, 1) + 0.0:.1f}".replace("-", MINUS)
+
+
+def counted(number: object, noun: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "task"), counted(2000, "image"), counted(2, "class")
+    ('1 task', '2,000 images', '2 classes')
+    """
+    plural = noun + ("es" if noun.endswith("s") else "s")
+    return f"{number:,} {noun if number == 1 else plural}" if isinstance(number, int) else f"{number} {plural}"
+
+
+def one_line(text: str) -> str:
+    """Text without line breaks and without characters that our file formats cannot hold."""
+    replacement = {"Cc": " ", "Cs": "\N{REPLACEMENT CHARACTER}"}  # control characters, halves of surrogate pairs
+    return " ".join("".join(replacement.get(unicodedata.category(char), char) for char in text).split())
+
+
+def shortened(text: str, most: int) -> str:
+    """Text of at most so many characters.
+
+    >>> shortened("hippopotamus", 6)
+    'hippo…'
+    """
+    return text if len(text) <= most else text[: most - 1].rstrip(" ,") + "…"

@@ -1,0 +1,29 @@
+"""Small data that many tests share."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from cotransport.data import LabelledImages, PixelImages
+
+SIZE = 8
+
+
+def blobs(classes: int, per_class: int, *, first: int = 0, seed: int = 0) -> LabelledImages:
+    """Noisy images of 8 x 8 pixels, each class with a bright square in a place and a colour of its own."""
+    random = np.random.RandomState(seed)
+    images = random.randint(0, 60, (classes * per_class, SIZE, SIZE, 3))
+    labels = np.repeat(np.arange(classes), per_class)
+    for i, label in enumerate(labels + first):
+        row, column, colour = label % 4 * 2, label // 4 % 4 * 2, label % 3
+        images[i, row : row + 2, column : column + 2, colour] += 180
+    names = tuple(f"class {first + label}" for label in range(classes))
+    return LabelledImages(PixelImages(torch.from_numpy(images.astype(np.uint8))), torch.from_numpy(labels), names)
+
+
+@pytest.fixture
+def two_tasks() -> tuple[LabelledImages, LabelledImages]:
+    """Two tasks of two classes."""
+    return blobs(2, 24), blobs(2, 24, first=2, seed=1)

@@ -1,0 +1,201 @@
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from cotransport import experiment
+from cotransport.errors import RunError, TrainingError
+from cotransport.recipe import Recipe, load_recipe
+from cotransport.results import Result, Step, find_results
+from cotransport.training import Figures
+
+QUICK = [
+    "schedule.epochs=1",
+    "stream={step: 4, order_seed: 1993}",
+    "methods=[finetune, {name: replay, label: keeps some}]",
+    "seeds=[1, 2]",
+    "device.accelerator=cpu",
+]
+
+
+class Quiet:
+    """Counts what it is told."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.work: list[Sequence[int]] = []
+        self.images: list[int] = []
+        self.steps = 0
+        self.done = 0
+
+    def run_begun(self, run: experiment.Run, work: Sequence[int]) -> None:
+        self.begun.append(run.folder)
+        self.work.append(work)
+
+    def figures(self, figures: Figures) -> None:
+        if figures.step == figures.steps:
+            self.images.append(figures.images)
+
+    def task_done(self, step: Step) -> None:
+        self.steps += 1
+
+    def run_done(self) -> None:
+        self.done += 1
+
+
+def recipe(*overrides: str) -> Recipe:
+    return load_recipe("digits", [*QUICK, *overrides])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Quiet]:
+    out = tmp_path_factory.mktemp("runs")
+    watcher = Quiet()
+    experiment.run(recipe(), out, watcher=watcher)
+    return out, watcher
+
+
+def test_a_result_for_every_method_and_seed(finished: tuple[Path, Quiet]) -> None:
+    out, watcher = finished
+    folders = ["finetune-seed1", "finetune-seed2", "keeps some-seed1", "keeps some-seed2"]
+    assert sorted(path.name for path in out.iterdir()) == folders
+    assert sorted(watcher.begun) == folders
+    assert (watcher.steps, watcher.done) == (12, 4)
+
+
+def test_the_contract_of_a_result(finished: tuple[Path, Quiet]) -> None:
+    values = json.loads((finished[0] / "keeps some-seed2" / "result.json").read_text(encoding="utf-8"))
+    assert values["label"] == "keeps some"
+    assert values["method"] == "replay"
+    assert values["seed"] == 2
+    assert values["class_order_seed"] == 1993
+    assert sorted(values["class_order"]) == list(range(10))
+    assert values["classes"] == [str(number) for number in values["class_order"]]
+    assert values["metric"] == "top1"
+    assert [step["classes_seen"] for step in values["steps"]] == [4, 8, 10]
+    assert [len(step["per_task"]) for step in values["steps"]] == [1, 2, 3]
+    for step in values["steps"]:
+        assert {"top1", "top5", "head_top1", "ncm_top1", "train_seconds", "images_per_second"} <= set(step)
+        assert step["top1"] == step["head_top1"]
+        assert step["top5"] >= step["top1"]
+        assert step["ncm_top1"] is not None
+        assert step["train_seconds"] > 0
+        assert step["images_per_second"] > 0
+    assert values["steps"][0]["top5"] == 100.0  # four classes
+    curve = [step["top1"] for step in values["steps"]]
+    assert values["average_incremental_accuracy"] == pytest.approx(sum(curve) / 3)
+    assert values["last_accuracy"] == curve[-1]
+    assert {"cotransport", "torch", "python", "device", "command"} <= set(values["environment"])
+    counts = sum(sum(row) for row in values["confusion"])
+    right = sum(values["confusion"][k][k] for k in range(10))
+    assert 100 * right / counts == pytest.approx(curve[-1])
+
+
+def test_no_nearest_mean_without_exemplars(finished: tuple[Path, Quiet]) -> None:
+    result = Result.load(finished[0] / "finetune-seed1" / "result.json")
+    assert all(step.ncm_top1 is None for step in result.steps)
+
+
+def test_expected_work_is_what_is_done(finished: tuple[Path, Quiet]) -> None:
+    watcher = finished[1]
+    assert [images for work in watcher.work for images in work] == watcher.images
+
+
+def test_finished_runs_are_kept(finished: tuple[Path, Quiet]) -> None:
+    watcher = Quiet()
+    results = experiment.run(recipe(), finished[0], watcher=watcher)
+    assert watcher.begun == []
+    assert len(results) == 4
+
+
+def test_a_finished_run_of_another_recipe_is_not_mistaken(finished: tuple[Path, Quiet]) -> None:
+    with pytest.raises(RunError, match=r"another recipe \(it differs in schedule\).*--overwrite"):
+        experiment.run(recipe("schedule.epochs=2"), finished[0], watcher=Quiet())
+
+
+def test_where_it_runs_does_not_matter(finished: tuple[Path, Quiet]) -> None:
+    experiment.run(recipe("device.workers=1", "logging.csv=true"), finished[0], watcher=Quiet())
+
+
+def comparable(result: Result) -> dict[str, object]:
+    values = result.model_dump()
+    values.pop("environment")
+    for step in values["steps"]:
+        step.pop("train_seconds"), step.pop("images_per_second")
+    return values
+
+
+def test_an_unfinished_run_is_resumed_or_overwritten(tmp_path: Path, finished: tuple[Path, Quiet]) -> None:
+    few = ("methods=[replay]", "seeds=[1]")
+
+    class Stopped(Quiet):
+        def task_done(self, step: Step) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run(recipe(*few), tmp_path, watcher=Stopped())
+    with pytest.raises(RunError, match=r"replay-seed1: an unfinished run.*--resume.*--overwrite"):
+        experiment.run(recipe(*few), tmp_path, watcher=Quiet())
+    (resumed,) = experiment.run(recipe(*few), tmp_path, resume=True, watcher=Quiet())
+    (again,) = experiment.run(recipe(*few), tmp_path, overwrite=True, watcher=Quiet())
+    assert comparable(resumed) == comparable(again)
+    twin = Result.load(finished[0] / "keeps some-seed1" / "result.json")
+    assert again.curve == twin.curve
+
+
+def test_a_failed_run_leaves_no_result(tmp_path: Path) -> None:
+    wild = ("schedule.learning_rate=1e30", "schedule.shape=constant", "methods=[replay]", "seeds=[1]")
+    with pytest.raises(TrainingError, match="not finite"):
+        experiment.run(recipe(*wild), tmp_path, watcher=Quiet())
+    assert not (tmp_path / "replay-seed1" / "result.json").exists()
+
+
+def test_several_seeds_share_the_stream_but_not_the_result(finished: tuple[Path, Quiet]) -> None:
+    one, two = (Result.load(finished[0] / f"keeps some-seed{seed}" / "result.json") for seed in (1, 2))
+    assert one.class_order == two.class_order
+    assert one.confusion != two.confusion
+
+
+def test_logs(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    experiment.run(
+        recipe("methods=[finetune]", "seeds=[1]", "logging={csv: true, tensorboard: true}"), tmp_path, watcher=Quiet()
+    )
+    logs = tmp_path / "finetune-seed1" / "logs"
+    header, *rows = (logs / "csv" / "metrics.csv").read_text(encoding="utf-8").splitlines()
+    assert "train/loss" in header
+    assert "test/top1" in header
+    assert len(rows) >= 3
+    assert list((logs / "tensorboard").glob("events*"))
+
+
+def test_evaluation_on_a_validation_split_leaves_the_test_images_alone(tmp_path: Path) -> None:
+    (result,) = experiment.run(
+        recipe("methods=[finetune]", "seeds=[1]", "data.validation=0.1"), tmp_path, watcher=Quiet()
+    )
+    assert sum(map(sum, result.confusion)) == pytest.approx(180, abs=10)
+
+
+def test_a_plan_reads_no_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("an image was read")
+
+    monkeypatch.setattr("cotransport.data.sources.Digits.splits", never)
+    plan = experiment.plan(recipe())
+    assert [len(task) for task in plan.split] == [4, 4, 2]
+    finetune, replay = plan.recipe.methods
+    assert plan.exemplars(finetune) == ["0", "0", "0"]
+    assert plan.exemplars(replay) == ["25", "12", "10"]
+
+
+def test_finding_results(finished: tuple[Path, Quiet], tmp_path: Path) -> None:
+    assert len(find_results(finished[0])) == 4
+    assert len(find_results(finished[0] / "finetune-seed1")) == 1
+    with pytest.raises(RunError, match="no finished run"):
+        find_results(tmp_path)
+    with pytest.raises(RunError, match="no such folder"):
+        find_results(tmp_path / "nowhere")
+    (tmp_path / "result.json").write_text('{"label": 3}', encoding="utf-8")
+    with pytest.raises(RunError, match=r"result\.json: not a result of a run"):
+        find_results(tmp_path)

@@ -1,0 +1,137 @@
+import pytest
+import torch
+from torch import Tensor, nn
+
+from cotransport import backbones
+from cotransport.config import Backbone
+from cotransport.errors import ConfigError
+from cotransport.network import CosineHead, Network
+
+
+def weights(network: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "dimension"), [("resnet32", 32, 64), ("resnet20", 8, 64), ("resnet18", 32, 512), ("resnet18", 96, 512)]
+)
+def test_backbones_map_images_to_features(name: str, size: int, dimension: int) -> None:
+    backbone = backbones.build(Backbone(name=name), size)
+    assert backbone(torch.zeros(2, 3, size, size)).shape == (2, dimension)
+    assert backbones.feature_dimension(backbone, size) == dimension
+
+
+def test_resnet32_is_the_papers() -> None:
+    # He et al. count 0.46 M parameters: 3 * 3 * (3 * 16 + 10 * 16 * 16 + 16 * 32 + 9 * 32 * 32 + 32 * 64 + 9 * 64 * 64)
+    # in the convolutions, and twice (11 * 16 + 10 * 32 + 10 * 64) in the norms
+    convolutions = 9 * (3 * 16 + 10 * 16 * 16 + 16 * 32 + 9 * 32 * 32 + 32 * 64 + 9 * 64 * 64)
+    norms = 2 * (11 * 16 + 10 * 32 + 10 * 64)
+    assert weights(backbones.build(Backbone(name="resnet32"), 32)) == convolutions + norms
+    layers = [m for m in backbones.build(Backbone(name="resnet32"), 32).modules() if isinstance(m, nn.Conv2d)]
+    assert len(layers) + 1 == 32  # and the classifier
+
+
+def test_resnet18_is_the_usual_one() -> None:
+    # 11,689,512 parameters with 1,000 classes (He et al.), of which the classifier has 513,000
+    large = backbones.build(Backbone(name="resnet18"), 224)
+    assert weights(large) == 11_689_512 - 513_000
+    small = backbones.build(Backbone(name="resnet18"), 32)
+    assert weights(small) == weights(large) - 64 * 3 * (7 * 7 - 3 * 3)
+
+
+def test_stems_reduce_the_resolution_as_they_say() -> None:
+    images = torch.zeros(1, 3, 64, 64)
+    assert backbones.small_stem(8)(images).shape == (1, 8, 64, 64)
+    assert backbones.large_stem(8)(images).shape == (1, 8, 16, 16)
+    chosen = backbones.build(Backbone(name="resnet18", stem="large"), 32)
+    assert any(isinstance(module, nn.MaxPool2d) for module in chosen.modules())
+
+
+def test_unknown_backbone_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"'resnet23' is not known; did you mean 'resnet.*Known: .*resnet18"):
+        backbones.build(Backbone(name="resnet23"), 32)
+
+
+def test_a_module_that_gives_no_vectors_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"one image gave \(1, 3, 8, 8\)"):
+        backbones.feature_dimension(nn.Identity(), 8)
+
+
+def head_with(weight: list[list[float]], scale: float) -> CosineHead:
+    head = CosineHead(len(weight[0]), scale)
+    head.weight = nn.Parameter(torch.tensor(weight))
+    return head
+
+
+def test_cosine_head_by_hand() -> None:
+    head = head_with([[3.0, 4.0], [-1.0, 0.0]], scale=10.0)
+    # the feature (0, 2) has cosine 4 / 5 with the first class and 0 with the second
+    torch.testing.assert_close(head(torch.tensor([[0.0, 2.0]])), torch.tensor([[8.0, 0.0]]))
+
+
+def test_logits_do_not_depend_on_lengths() -> None:
+    head = head_with([[1.0, 2.0], [2.0, -1.0]], scale=5.0)
+    longer = head_with([[3.0, 6.0], [4.0, -2.0]], scale=5.0)
+    features = torch.tensor([[0.3, -0.7]])
+    torch.testing.assert_close(head(features), longer(10 * features))
+
+
+def test_growing_keeps_old_weights_and_scale() -> None:
+    head = head_with([[1.0, 2.0]], scale=7.0)
+    head.grow(3)
+    assert head.classes == 4
+    assert head.weight[0].tolist() == [1.0, 2.0]
+    assert head.weight.requires_grad
+    assert head.scale.item() == 7.0
+    assert len({tuple(row) for row in head.weight.tolist()}) == 4
+
+
+def test_growing_by_nothing() -> None:
+    head = head_with([[1.0, 2.0]], scale=7.0)
+    head.grow(0)
+    assert head.weight.tolist() == [[1.0, 2.0]]
+
+
+def small_network() -> Network:
+    backbone = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    head = CosineHead(4, 10.0)
+    head.grow(2)
+    return Network(backbone, head, torch.tensor([10.0, 20.0, 30.0]), torch.tensor([1.0, 2.0, 3.0]))
+
+
+class Recorder(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        self.seen = images
+        return images.mean(dim=(2, 3))
+
+
+def test_images_are_normalised_by_colour() -> None:
+    recorder = Recorder()
+    head = CosineHead(3, 10.0)
+    network = Network(recorder, head, torch.tensor([10.0, 20.0, 30.0]), torch.tensor([1.0, 2.0, 4.0]))
+    network(torch.full((1, 3, 2, 2), 30, dtype=torch.uint8))
+    # (30 - 10) / 1, (30 - 20) / 2, (30 - 30) / 4
+    assert recorder.seen[0, :, 0, 0].tolist() == [20.0, 5.0, 0.0]
+
+
+def test_a_frozen_copy_stays_as_it_is() -> None:
+    network = small_network().train()
+    frozen = network.frozen()
+    images = torch.randint(0, 255, (4, 3, 8, 8)).float()
+    before = frozen(images).logits
+    output = network(images)  # moves the running statistics of the original
+    output.logits.sum().backward()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(1.0)
+    torch.testing.assert_close(frozen(images).logits, before)
+    assert not frozen.training
+    assert not any(parameter.requires_grad for parameter in frozen.parameters())
+    assert network.training
+    assert all(parameter.requires_grad for parameter in network.parameters())
+
+
+def test_statistics_are_part_of_the_state() -> None:
+    state = small_network().state_dict()
+    assert state["mean"].flatten().tolist() == [10.0, 20.0, 30.0]
+    assert "head.scale" in state

@@ -1,0 +1,94 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cotransport.errors import ConfigError
+from cotransport.methods import known_methods
+from cotransport.recipe import Recipe, bundled_recipes, load_recipe
+
+MINIMAL = {"stream": {"tasks": 2}, "methods": ["replay"]}
+
+
+def written(folder: Path, values: object) -> str:
+    path = folder / "mine.yaml"
+    path.write_text(values if isinstance(values, str) else yaml.safe_dump(values), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("name", bundled_recipes())
+def test_bundled_recipes_are_valid_and_open_with_their_command(name: str) -> None:
+    recipe = load_recipe(name)
+    assert recipe.name == name
+    assert recipe.description
+    assert bundled_recipes()[name].read_text(encoding="utf-8").startswith(f"# cotransport run {name}\n")
+
+
+def test_a_recipe_from_a_file(tmp_path: Path) -> None:
+    recipe = load_recipe(written(tmp_path, MINIMAL))
+    assert recipe.name == "mine"
+    assert [method.name for method in recipe.methods] == ["replay"]
+    assert recipe.seeds == (1,)
+
+
+def test_overrides(tmp_path: Path) -> None:
+    overrides = [
+        "schedule.epochs=7",
+        "seeds=[1, 2]",
+        "methods.0.predict_with=ncm",
+        "backbone.stem=large",
+        "stream.tasks=null",
+        "stream.step=3",
+    ]
+    recipe = load_recipe(written(tmp_path, MINIMAL | {"backbone": "resnet18"}), overrides, data="photos")
+    assert recipe.schedule.epochs == 7
+    assert recipe.seeds == (1, 2)
+    assert recipe.methods[0].predict_with == "ncm"
+    assert (recipe.backbone.name, recipe.backbone.stem) == ("resnet18", "large")
+    assert (recipe.stream.tasks, recipe.stream.step) == (None, 3)
+    assert recipe.data.source == "photos"
+
+
+@pytest.mark.parametrize(
+    ("values", "overrides", "message"),
+    [
+        (MINIMAL, ["schedule.epoch=7"], r"schedule\.epoch: unknown key; did you mean 'epochs'\?"),
+        (MINIMAL, ["schedul.epochs=7"], r"schedul: unknown key; did you mean 'schedule'\?"),
+        (MINIMAL, ["schedule.shape=step"], r"schedule\.shape: 'step' is not allowed; did you mean 'steps'\?"),
+        (MINIMAL, ["schedule"], r"give key=value"),
+        (MINIMAL, ["seeds.0.x=1"], r"not a position in a list of 1|nothing below"),
+        (MINIMAL, ["methods.3=replay"], r"not a position in a list of 1"),
+        (MINIMAL, ["methods=[repaly]"], r"'repaly' is not a method; did you mean 'replay'\? Known: finetune"),
+        (MINIMAL, ["methods.0.predictwith=ncm"], r"predictwith: unknown key; did you mean 'predict_with'\?"),
+        (MINIMAL, ["methods=[replay, replay]"], r"several are labelled 'replay'"),
+        (MINIMAL, ["methods=[]"], r"methods: "),
+        (MINIMAL, ["methods=[3]"], r"3 is not a method's name"),
+        (MINIMAL, ["methods=[{label: x}]"], r"name is missing"),
+        (MINIMAL, ["methods.0.label=a/b"], r"label"),
+        (MINIMAL, ["seeds=[1, 1]"], r"listed twice"),
+        (MINIMAL, ["metric=top3"], r"metric: 'top3' is not allowed"),
+        ({"methods": ["replay"]}, [], r"stream: Field required"),
+        ("- a\n- b\n", [], r"a recipe is a mapping"),
+        ("a: [", [], r"not valid YAML.*line 1"),
+    ],
+)
+def test_wrong_recipes(tmp_path: Path, values: object, overrides: list[str], message: str) -> None:
+    path = written(tmp_path, values)
+    if "seeds.0" in str(overrides):
+        overrides = ["seeds=[1]", *overrides]
+    with pytest.raises(ConfigError, match=r"(?s)" + message):
+        load_recipe(path, overrides)
+
+
+def test_an_unknown_recipe_names_the_bundled_ones() -> None:
+    with pytest.raises(ConfigError, match=r"digit: no such file.*did you mean 'digits'\? Bundled: .*digits"):
+        load_recipe("digit")
+
+
+def test_a_dumped_recipe_reads_back() -> None:
+    recipe = load_recipe("digits", ["methods.0.label=lower"])
+    assert Recipe.model_validate(recipe.model_dump(mode="json")) == recipe
+
+
+def test_methods_are_found_without_a_list() -> None:
+    assert {"finetune", "replay", "oracle"} <= set(known_methods())

@@ -1,0 +1,238 @@
+import dataclasses
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from cotransport import losses
+from cotransport.config import Augmentation, Device, Optimiser, Schedule
+from cotransport.data import Batch, LabelledImages
+from cotransport.errors import ConfigError, TrainingError
+from cotransport.network import CosineHead, Network, Output
+from cotransport.training import Figures, Moment, Trainer, fabric_for, learning_rate_factor, parameter_groups
+from tests.conftest import blobs
+
+CPU = Device(accelerator="cpu")
+STILL = Augmentation(crop_padding=0, flip=False)
+
+
+def small_network(*, norm: bool = True, dropout: float = 0.0) -> Network:
+    torch.manual_seed(3)
+    backbone = nn.Sequential(
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8) if norm else nn.Identity(),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Dropout(dropout),
+        nn.Linear(8 * 36, 16),
+    )
+    head = CosineHead(16, 10.0)
+    head.grow(2)
+    return Network(backbone, head, torch.full((3,), 100.0), torch.full((3,), 60.0))
+
+
+def cross_entropy(batch: Batch, output: Output, moment: Moment) -> Tensor:
+    return losses.cross_entropy(output.logits, batch.labels)
+
+
+def trained(data: LabelledImages, trainer: Trainer, network: Network | None = None) -> Network:
+    network = network or small_network()
+    trainer.fit(network, data, cross_entropy)
+    return network
+
+
+def quick(**settings: object) -> Trainer:
+    schedule = Schedule(epochs=3, batch_size=16, learning_rate=0.05)
+    defaults: dict[str, object] = {"task": 0, "seed": 1, "schedule": schedule, "device": CPU}
+    return Trainer(**(defaults | settings))  # type: ignore[arg-type]
+
+
+def same(first: nn.Module, second: nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(first.state_dict().values(), second.state_dict().values(), strict=True))
+
+
+def factors(schedule: Schedule, moments: list[float]) -> list[float]:
+    return [learning_rate_factor(schedule, moment) for moment in moments]
+
+
+def test_steps_of_the_paper() -> None:
+    schedule = Schedule(epochs=160, shape="steps", milestones=(80, 120), decay=0.1)
+    epochs = [0.1, 79.9, 80.1, 119.9, 120.1, 159.9]
+    assert factors(schedule, [epoch / 160 for epoch in epochs]) == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01])
+
+
+def test_one_cycle_rises_and_falls() -> None:
+    schedule = Schedule(shape="one-cycle", warmup=0.25)
+    assert factors(schedule, [0, 0.125, 0.25, 0.625, 1]) == pytest.approx([0, 0.5, 1, 0.5, 0])
+
+
+def test_cosine_falls_like_half_a_wave() -> None:
+    assert factors(Schedule(shape="cosine"), [0, 1 / 3, 0.5, 1]) == pytest.approx([1, 0.75, 0.5, 0])
+
+
+def test_constant_with_warm_up() -> None:
+    assert factors(Schedule(shape="constant", warmup=0.5), [0.25, 0.5, 0.9]) == pytest.approx([0.5, 1, 1])
+
+
+def test_weight_decay_spares_norms_biases_and_the_scale() -> None:
+    network = small_network()
+    decayed, spared = ({id(p) for p in group["params"]} for group in parameter_groups(network, 5e-4))  # type: ignore[attr-defined]
+    names = {id(parameter): name for name, parameter in network.named_parameters()}
+    assert {names[i] for i in decayed} == {"backbone.0.weight", "backbone.5.weight", "head.weight"}
+    assert {names[i] for i in spared} == {
+        "backbone.0.bias",
+        "backbone.1.weight",
+        "backbone.1.bias",
+        "backbone.5.bias",
+        "head.scale",
+    }
+
+
+def test_frozen_parameters_are_not_trained() -> None:
+    network = small_network()
+    network.backbone.requires_grad_(False)
+    before = {name: value.clone() for name, value in network.named_parameters()}
+    trained(blobs(2, 16), quick(), network)
+    moved = {name for name, value in network.named_parameters() if not torch.equal(value, before[name])}
+    assert moved == {"head.weight", "head.scale"}
+
+
+def test_fit_is_plain_sgd() -> None:
+    """Against a loop written out: one batch an epoch, so that the order of images does not matter."""
+    data = blobs(2, 8)
+    schedule = Schedule(epochs=3, batch_size=16, learning_rate=0.05, shape="cosine")
+    optimiser = Optimiser(momentum=0.9, nesterov=True, weight_decay=0.01, clip_norm=0.5)
+    network = trained(data, quick(schedule=schedule, optimiser=optimiser, augmentation=STILL), small_network(norm=False))
+
+    twin = small_network(norm=False)
+    images = data.images.pixels.permute(0, 3, 1, 2).float()  # type: ignore[union-attr]
+    velocity = {name: torch.zeros_like(value) for name, value in twin.named_parameters()}
+    for epoch in range(3):
+        rate = 0.05 * (1 + math.cos(math.pi * (epoch + 0.5) / 3)) / 2
+        twin.zero_grad()
+        nn.functional.cross_entropy(twin(images).logits, data.labels).backward()
+        norm = math.sqrt(sum(float(p.grad.square().sum()) for p in twin.parameters()))  # type: ignore[union-attr]
+        with torch.no_grad():
+            for name, parameter in twin.named_parameters():
+                assert parameter.grad is not None
+                gradient = parameter.grad * min(1.0, 0.5 / norm)
+                if parameter.ndim > 1:
+                    gradient += 0.01 * parameter
+                velocity[name] = 0.9 * velocity[name] + gradient
+                parameter -= rate * (gradient + 0.9 * velocity[name])
+    for name, value in network.named_parameters():
+        torch.testing.assert_close(value, twin.get_parameter(name), rtol=1e-4, atol=1e-6)
+
+
+def test_the_same_seed_gives_the_same_network() -> None:
+    data = blobs(2, 20)
+    networks = [trained(data, quick(), small_network(dropout=0.5)) for _ in range(2)]
+    assert same(*networks)
+
+
+@pytest.mark.parametrize("change", [{"seed": 2}, {"task": 1}])
+def test_another_seed_or_task_gives_another_network(change: dict[str, object]) -> None:
+    data = blobs(2, 20)
+    assert not same(trained(data, quick()), trained(data, quick(**change)))
+
+
+def test_training_leaves_the_global_generator_alone() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    trained(blobs(2, 8), quick(), (network := small_network()))
+    torch.manual_seed(5)
+    trained(blobs(2, 8), quick(), network)
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_an_objective_is_told_the_moment() -> None:
+    moments: list[Moment] = []
+
+    def objective(batch: Batch, output: Output, moment: Moment) -> Tensor:
+        moments.append(moment)
+        return cross_entropy(batch, output, moment)
+
+    quick().fit(small_network(), blobs(2, 20), objective)  # 40 images: three steps of at most 16
+    assert [(moment.epoch, moment.step) for moment in moments] == [(e, s) for e in range(3) for s in range(3)]
+    assert all((moment.epochs, moment.steps) == (3, 3) for moment in moments)
+
+
+def test_a_loss_that_is_not_finite_names_its_first_step() -> None:
+    def objective(batch: Batch, output: Output, moment: Moment) -> Tensor:
+        loss = cross_entropy(batch, output, moment)
+        return loss * float("nan") if (moment.epoch, moment.step) >= (1, 2) else loss
+
+    with pytest.raises(TrainingError, match=r"first at step 3 of 3 in epoch 2 of task 1.*learning_rate"):
+        quick().fit(small_network(), blobs(2, 20), objective)
+
+
+def test_figures_tell_how_it_goes() -> None:
+    figures: list[Figures] = []
+    trained(blobs(2, 20), quick(listener=figures.append, augmentation=STILL))
+    ends = [figure for figure in figures if figure.epoch_done]
+    assert [figure.epoch for figure in ends] == [1, 2, 3]
+    assert [figure.images for figure in ends] == [40, 80, 120]
+    assert ends[-1].step == ends[-1].steps == 9
+    assert ends[-1].seconds_left == 0
+    assert ends[-1].loss < ends[0].loss
+    assert 0 <= ends[0].accuracy <= ends[-1].accuracy <= 100
+
+
+def test_reported_loss_and_accuracy_are_the_epochs_means() -> None:
+    seen: list[tuple[float, int, int]] = []
+    figures: list[Figures] = []
+
+    def objective(batch: Batch, output: Output, moment: Moment) -> Tensor:
+        loss = cross_entropy(batch, output, moment)
+        if moment.epoch == 2:
+            hits = int((output.logits.argmax(dim=1) == batch.labels).sum())
+            seen.append((loss.item(), hits, len(batch.labels)))
+        return loss
+
+    quick(listener=figures.append).fit(small_network(), blobs(2, 20), objective)
+    images = sum(count for _, _, count in seen)
+    assert figures[-1].loss == pytest.approx(sum(loss * count for loss, _, count in seen) / images, rel=1e-5)
+    assert figures[-1].accuracy == pytest.approx(100 * sum(hits for _, hits, _ in seen) / images)
+
+
+def test_outputs_are_those_of_the_network_in_evaluation() -> None:
+    network, data = small_network(), blobs(2, 150)  # more than one chunk
+    output = quick().outputs(network.train(), data.images)
+    network.eval()
+    with torch.no_grad():
+        expected = network(data.images.pixels.permute(0, 3, 1, 2))  # type: ignore[union-attr]
+    torch.testing.assert_close(output.features, expected.features)
+    torch.testing.assert_close(output.logits, expected.logits)
+
+
+def test_features_do_not_depend_on_the_training_batch_size() -> None:
+    network, data = small_network(), blobs(2, 150)
+    settings = [Schedule(batch_size=size) for size in (1, 7, 512)]
+    first, *others = [quick(schedule=schedule).features(network, data.images) for schedule in settings]
+    assert all(torch.equal(first, other) for other in others)
+
+
+def test_double_precision() -> None:
+    network = small_network()
+    trained(blobs(2, 8), quick(device=Device(accelerator="cpu", precision="64-true")), network)
+    assert network.head.weight.dtype == torch.float64
+
+
+def test_mixed_precision_trains_in_float32_weights() -> None:
+    network = trained(blobs(2, 16), quick(device=Device(accelerator="cpu", precision="bf16-mixed")))
+    assert network.head.weight.dtype == torch.float32
+    assert torch.isfinite(network.head.weight).all()
+
+
+def test_a_device_that_is_not_there() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(ConfigError, match=r"device: .*accelerator: cpu"):
+        fabric_for(Device(accelerator="cuda"))
+
+
+def test_trainers_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        quick().seed = 3  # type: ignore[misc]

@@ -1,0 +1,70 @@
+"""Run by `test_every_method.py`, not by hand: every method in two processes, started by Fabric as for a user.
+
+python tests/two_processes.py OUT PROCESSES METHOD...
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from cotransport import IncrementalClassifier
+from cotransport.backbones import build
+from cotransport.config import Augmentation, Backbone, Device, Schedule
+from cotransport.memory import herding
+from cotransport.network import CosineHead, Network
+from cotransport.training import Trainer, fabric_for
+from tests.conftest import blobs
+
+
+def without_norms() -> nn.Module:
+    """A network whose result does not depend on how a batch is divided."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 16))
+
+
+def learned(method: str, backbone: str | nn.Module, device: Device) -> dict[str, torch.Tensor]:
+    """Weights and exemplars after two tasks, with awkward counts: 21 images in steps of at most 8, on two processes."""
+    clf = IncrementalClassifier(
+        method,
+        backbone,
+        memory={"per_class": 3},
+        schedule=Schedule(epochs=2, batch_size=8, learning_rate=0.02),
+        augmentation=Augmentation(crop_padding=1, flip=True, brightness=0.2),
+        device=device,
+        seed=4,
+    )
+    clf.learn(blobs(3, 7)).learn(blobs(1, 9, first=3, seed=1))
+    tensors = {f"weight {name}": value for name, value in clf.state_.network.state_dict().items()}
+    for number, images in enumerate(clf.state_.memory.exemplars):
+        tensors[f"exemplars {number}"] = images.pixels  # type: ignore[union-attr]
+    tensors["scores"] = clf.scores(blobs(4, 3, seed=2)).head
+    return tensors
+
+
+def chosen(device: Device) -> dict[str, torch.Tensor]:
+    """Features and exemplars for given weights, of more images than fit one chunk."""
+    torch.manual_seed(1)
+    network = Network(build(Backbone(name="resnet8"), 8), CosineHead(64, 10.0), torch.full((3,), 50.0), torch.full((3,), 60.0))
+    features = Trainer(task=0, seed=0, device=device).features(network, blobs(2, 300).images)
+    return {"features": features, "exemplars": herding(features, 100)}
+
+
+def main(out: Path, processes: int, methods: list[str]) -> None:
+    """Write what every process ends with."""
+    device = Device(accelerator="cpu", processes=processes)
+    rank = fabric_for(device).global_rank
+    results = {
+        (method, name): learned(method, backbone, device)
+        for method in methods
+        for name, backbone in {"plain": without_norms(), "resnet8": "resnet8"}.items()
+    }
+    results["given", "weights"] = chosen(device)
+    torch.save(results, out / f"{processes}-{rank}.pt")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
