@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests' networks are tiny: threads would only wait for each other
+
 import numpy as np
 import pytest
 import torch

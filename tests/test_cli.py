@@ -66,7 +66,7 @@ def test_recipes_are_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "no-such-recipe"], "no bundled recipe of that name"),
+        (["run", "no-such-recipe"], "no bundled recipe has that name"),
         (["run", "--set", "schedule.epoch=3"], "did you mean 'epochs'?"),
         (["run", "--data", "no/such/folder"], "no/such/folder"),
         (["run", "--resume", "--overwrite"], "exclude each other"),

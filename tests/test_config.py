@@ -16,7 +16,11 @@ def test_settings_cannot_be_changed() -> None:
         (Schedule, {"zzz": 3}, r"zzz: unknown key\. Allowed here: "),
         (Schedule, {"epochs": "many"}, r"epochs: .*integer.*got 'many'"),
         (Schedule, {"epochs": 0}, r"epochs: .*greater than 0.*got 0"),
-        (Schedule, {"shape": "one_cycle"}, r"shape: 'one_cycle' is not allowed; did you mean 'one-cycle'\? Allowed: steps"),
+        (
+            Schedule,
+            {"shape": "one_cycle"},
+            r"shape: 'one_cycle' is not allowed; did you mean 'one-cycle'\? Allowed: steps",
+        ),
         (Schedule, {"shape": "steps"}, r"needs milestones"),
         (Schedule, {"milestones": [3]}, r"milestones belong to shape 'steps'"),
         (Schedule, {"learning_rate": -1}, r"learning_rate: .*greater than 0"),

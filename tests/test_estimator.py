@@ -12,7 +12,7 @@ from torch import nn
 from cotransport import IncrementalClassifier
 from cotransport.config import Augmentation, Budget, Schedule
 from cotransport.data import EncodedImages, LabelledImages
-from cotransport.errors import ConfigError, DataError, TrainingError
+from cotransport.errors import ConfigError, CotransportWarning, DataError, TrainingError
 from tests.conftest import blobs
 
 QUICK = Schedule(epochs=6, batch_size=16, learning_rate=0.1)
@@ -139,7 +139,7 @@ def test_memory_is_shared_equally(two_tasks: Tasks) -> None:
 
 
 def test_a_budget_that_leaves_no_exemplars_is_told(two_tasks: Tasks) -> None:
-    with pytest.warns(UserWarning, match="no exemplar for each of 2 classes"):
+    with pytest.warns(CotransportWarning, match="no exemplar for each of 2 classes"):
         classifier(memory=Budget(total=1)).learn(two_tasks[0])
 
 

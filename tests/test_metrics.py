@@ -63,6 +63,7 @@ def test_accuracy_matrix_of_ragged_rows() -> None:
 
 def test_average_incremental_accuracy() -> None:
     assert metrics.average_incremental_accuracy([90.0, 70.0, 65.0]) == 75.0
+    assert metrics.average_incremental_accuracy([NAN, 80.0, 60.0]) == 70.0
 
 
 def test_forgetting_is_best_before_the_last_step_minus_last() -> None:

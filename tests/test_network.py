@@ -13,7 +13,8 @@ def weights(network: nn.Module) -> int:
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "dimension"), [("resnet32", 32, 64), ("resnet20", 8, 64), ("resnet18", 32, 512), ("resnet18", 96, 512)]
+    ("name", "size", "dimension"),
+    [("resnet32", 32, 64), ("resnet20", 8, 64), ("resnet18", 32, 512), ("resnet18", 96, 512)],
 )
 def test_backbones_map_images_to_features(name: str, size: int, dimension: int) -> None:
     backbone = backbones.build(Backbone(name=name), size)

@@ -49,7 +49,9 @@ def quick(**settings: object) -> Trainer:
 
 
 def same(first: nn.Module, second: nn.Module) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(first.state_dict().values(), second.state_dict().values(), strict=True))
+    return all(
+        torch.equal(a, b) for a, b in zip(first.state_dict().values(), second.state_dict().values(), strict=True)
+    )
 
 
 def factors(schedule: Schedule, moments: list[float]) -> list[float]:
@@ -103,7 +105,9 @@ def test_fit_is_plain_sgd() -> None:
     data = blobs(2, 8)
     schedule = Schedule(epochs=3, batch_size=16, learning_rate=0.05, shape="cosine")
     optimiser = Optimiser(momentum=0.9, nesterov=True, weight_decay=0.01, clip_norm=0.5)
-    network = trained(data, quick(schedule=schedule, optimiser=optimiser, augmentation=STILL), small_network(norm=False))
+    network = trained(
+        data, quick(schedule=schedule, optimiser=optimiser, augmentation=STILL), small_network(norm=False)
+    )
 
     twin = small_network(norm=False)
     images = data.images.pixels.permute(0, 3, 1, 2).float()  # type: ignore[union-attr]
@@ -120,7 +124,7 @@ def test_fit_is_plain_sgd() -> None:
                 if parameter.ndim > 1:
                     gradient += 0.01 * parameter
                 velocity[name] = 0.9 * velocity[name] + gradient
-                parameter -= rate * (gradient + 0.9 * velocity[name])
+                parameter.sub_(rate * (gradient + 0.9 * velocity[name]))
     for name, value in network.named_parameters():
         torch.testing.assert_close(value, twin.get_parameter(name), rtol=1e-4, atol=1e-6)
 
@@ -164,8 +168,23 @@ def test_a_loss_that_is_not_finite_names_its_first_step() -> None:
         loss = cross_entropy(batch, output, moment)
         return loss * float("nan") if (moment.epoch, moment.step) >= (1, 2) else loss
 
-    with pytest.raises(TrainingError, match=r"first at step 3 of 3 in epoch 2 of task 1.*learning_rate"):
+    with pytest.raises(TrainingError, match=r"first at step 3 of 3 in epoch 2, in task 1.*learning_rate"):
         quick().fit(small_network(), blobs(2, 20), objective)
+
+
+def test_weights_that_are_not_finite_are_found_after_the_last_step() -> None:
+    def objective(batch: Batch, output: Output, moment: Moment) -> Tensor:
+        return (output.features.sum() * 0).sqrt()  # 0, with a slope that is not finite
+
+    with pytest.raises(TrainingError, match="the weights are not finite after the last step"):
+        quick(schedule=Schedule(epochs=1, batch_size=40)).fit(small_network(), blobs(2, 20), objective)
+
+
+def test_outputs_may_be_used_in_training() -> None:
+    features = quick().features(small_network(), blobs(1, 4).images)
+    weight = torch.ones(1, 16, requires_grad=True)
+    (features * weight).sum().backward()
+    assert weight.grad is not None
 
 
 def test_figures_tell_how_it_goes() -> None:
@@ -224,6 +243,18 @@ def test_mixed_precision_trains_in_float32_weights() -> None:
     network = trained(blobs(2, 16), quick(device=Device(accelerator="cpu", precision="bf16-mixed")))
     assert network.head.weight.dtype == torch.float32
     assert torch.isfinite(network.head.weight).all()
+
+
+@pytest.mark.slow  # compiling takes about a minute
+def test_a_compiled_network_learns_the_same() -> None:
+    data = blobs(2, 20)
+    plain, compiled = (
+        trained(data, quick(device=Device(accelerator="cpu", compile=compile), augmentation=STILL))
+        for compile in (False, True)
+    )
+    assert type(compiled) is Network
+    for name, value in plain.state_dict().items():
+        torch.testing.assert_close(compiled.state_dict()[name], value, rtol=1e-3, atol=1e-4)
 
 
 def test_a_device_that_is_not_there() -> None:

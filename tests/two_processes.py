@@ -48,7 +48,9 @@ def learned(method: str, backbone: str | nn.Module, device: Device) -> dict[str,
 def chosen(device: Device) -> dict[str, torch.Tensor]:
     """Features and exemplars for given weights, of more images than fit one chunk."""
     torch.manual_seed(1)
-    network = Network(build(Backbone(name="resnet8"), 8), CosineHead(64, 10.0), torch.full((3,), 50.0), torch.full((3,), 60.0))
+    network = Network(
+        build(Backbone(name="resnet8"), 8), CosineHead(64, 10.0), torch.full((3,), 50.0), torch.full((3,), 60.0)
+    )
     features = Trainer(task=0, seed=0, device=device).features(network, blobs(2, 300).images)
     return {"features": features, "exemplars": herding(features, 100)}
 

@@ -1,6 +1,6 @@
 """Networks that map images to feature vectors. They know nothing of classes.
 
-A backbone is any module that maps normalised images (n, 3, h, w) to features (n, d); `build` makes the ones known by name.
+A backbone is any module that maps normalised images (n, 3, h, w) to features (n, d); `build` makes those known by name.
 """
 
 from __future__ import annotations

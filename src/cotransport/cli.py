@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cotransport import __version__
-from cotransport.errors import CotransportError
+from cotransport.errors import CotransportError, CotransportWarning
 
 if TYPE_CHECKING:
     from cotransport.experiment import Plan
@@ -39,6 +39,9 @@ def main() -> None:
     except CotransportError as error:
         err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
         sys.exit(error.exit_code)
+    except OSError as error:  # a full disk, a folder that may not be written to
+        err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        sys.exit(1)
     except KeyboardInterrupt:
         err.print("stopped. Go on with --resume")
         sys.exit(130)
@@ -46,7 +49,7 @@ def main() -> None:
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
     """Warnings of ours as one line; those of libraries are for developers (python -W)."""
-    if category is UserWarning:
+    if issubclass(category, CotransportWarning):
         err.print(f"[yellow]note:[/] {escape(str(message))}", soft_wrap=True)
 
 
@@ -81,9 +84,7 @@ def run(
     data: Annotated[
         str | None, typer.Option(help="Images to use instead: a folder, or a Hugging Face data set's path or id.")
     ] = None,
-    folder: Annotated[
-        Path | None, typer.Option("--out", help="Where results go.", show_default="runs/RECIPE")
-    ] = None,
+    folder: Annotated[Path | None, typer.Option("--out", help="Where results go.", show_default="runs/RECIPE")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished experiment.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Throw earlier runs of this recipe away.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop; no image is read.")] = False,
@@ -145,8 +146,8 @@ def _show_summary(folder: Path) -> None:
         rows = list(csv.DictReader(file))
     table = Table("method", "average", "last", "forgetting", box=None, header_style="bold")
     for row in rows:
-        cells = [_rounded(row.get(f"{name}_mean", "")) for name in ("average_accuracy", "last_accuracy", "forgetting")]
-        table.add_row(row["method"], *cells)
+        columns = ("average_incremental_accuracy_mean", "last_accuracy_mean", "forgetting_mean")
+        table.add_row(escape(row["name"]), *(_rounded(row[column]) for column in columns))
     out.print(table)
 
 

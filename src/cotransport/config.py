@@ -1,7 +1,7 @@
 """Settings: every hyper-parameter of a run, validated in one place.
 
-A section of a recipe is a `Settings` class here; the estimator takes the same classes as arguments. What a method adds of
-its own is declared in the method's file, because a method is a `Settings` class too.
+A section of a recipe is a `Settings` class here; the estimator takes the same classes as arguments. What a method adds
+of its own is declared in the method's file, because a method is a `Settings` class too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Data(Settings):
 
 
 class Stream(Settings):
-    """In which order and in what portions the classes arrive: `tasks`, or `step` with or without `base`, or `classes`."""
+    """In which order and portions the classes arrive: `tasks`, or `step` with or without `base`, or `classes`."""
 
     tasks: Positive | None = None
     """The number of tasks of equal size (sizes differ by one where the classes do not divide evenly)."""

@@ -7,6 +7,10 @@ class CotransportError(Exception):
     exit_code = 2
 
 
+class CotransportWarning(UserWarning):
+    """Something that the user may not have meant, though it can be done."""
+
+
 class ConfigError(CotransportError, ValueError):
     """A recipe or a setting that cannot be used as it is."""
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -32,7 +32,7 @@ from cotransport.data import (
     joined,
     labelled,
 )
-from cotransport.errors import ConfigError, DataError
+from cotransport.errors import ConfigError, CotransportWarning, DataError
 from cotransport.memory import Memory, class_means, herding
 from cotransport.methods import Lesson, Method, make_method
 from cotransport.network import Network
@@ -146,12 +146,12 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return self
 
     def fit(self, X: object, y: object = None) -> IncrementalClassifier:  # noqa: N803
-        """Forget everything and learn these classes as the first task."""
-        self.__dict__.pop("state_", None)
-        return self.learn(X, y)
+        """Learn these classes as the first task, and forget everything before them."""
+        self.state_ = clone(self).learn(X, y).state_
+        return self
 
     def initialise(self, images: object, labels: object = None) -> IncrementalClassifier:
-        """The first half of `learn`: a copy of this classifier that knows the new classes but has not been trained on them."""
+        """The first half of `learn`: a copy of this classifier that knows the new classes, not yet trained on them."""
         twin = copy.copy(self)
         twin._learn(labelled(images, labels), None, train=False)
         return twin
@@ -254,23 +254,25 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         budget = method.budget(self._section(Budget, "memory"))
         quota = None if budget is None else budget.quota(len(data.classes))
         if quota == 0 and budget == self.memory:
-            warnings.warn(f"memory: {budget} leaves no exemplar for each of {len(data.classes)} classes", stacklevel=4)
-        chosen: dict[int, Images] = {}
+            message = f"memory: a {budget!r} leaves no exemplar for each of {len(data.classes)} classes"
+            warnings.warn(message, CotransportWarning, stacklevel=4)
+        candidates: dict[int, Images] = {}
         for number in torch.nonzero(data.counts()).flatten().tolist():
-            candidates: Images = data.images.take(torch.nonzero(data.labels == number).flatten())
-            if number < len(memory.exemplars):
-                candidates = joined([memory.exemplars[number], candidates])
-            if quota is None:
-                chosen[number] = candidates
-            elif quota == 0:
-                chosen[number] = candidates.first(0)
-            else:
-                order = herding(trainer.features(network, candidates), quota)
-                chosen[number] = candidates.take(order).kept()
+            candidates[number] = data.images.take(torch.nonzero(data.labels == number).flatten())
+            if number < len(memory.exemplars):  # a known class: its old exemplars compete with the new images
+                candidates[number] = joined([memory.exemplars[number], candidates[number]])
+        if not quota:
+            return memory.updated(candidates, quota)
+        features = trainer.features(network, joined(list(candidates.values())))
+        parts = torch.split(features, [len(images) for images in candidates.values()])
+        chosen = {
+            number: images.take(herding(part, quota)).kept()
+            for (number, images), part in zip(candidates.items(), parts, strict=True)
+        }
         return memory.updated(chosen, quota)
 
     def _class_means(self) -> Tensor | None:
-        """Class means (classes, d) by the current network; derived from the exemplars and kept until the state changes."""
+        """Class means (classes, d) by the current network; derived, and kept until the state changes."""
         state = self._state()
         cached: tuple[State, Tensor | None] | None = self.__dict__.get("_means")
         if cached is None or cached[0] is not state:
@@ -295,7 +297,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         )
 
     def _section(self, kind: type[SettingsType], name: str) -> SettingsType:
-        return _as_settings(kind, getattr(self, name), name)
+        value: Mapping[str, Any] | SettingsType = getattr(self, name)
+        return _as_settings(kind, value, name)
 
     def _state(self) -> State:
         if not hasattr(self, "state_"):

@@ -181,6 +181,7 @@ def _result(recipe: Recipe, one: Run, stream: TaskStream, steps: list[Step], con
         recipe=_dump(recipe),
         label=one.label,
         method=one.method.name,
+        title=one.method.title,
         seed=one.seed,
         class_order_seed=recipe.stream.order_seed if recipe.stream.classes is None else None,
         class_order=[label for task in stream.split for label in task],

@@ -1,4 +1,4 @@
-"""The paper's losses, one pure function each. Logits are (n, classes), labels (n,); a loss is the mean over the batch."""
+"""The paper's losses, a pure function each. Logits are (n, classes), labels (n,); a loss is the mean over the batch."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ def cross_entropy(logits: Tensor, labels: Tensor, *, smoothing: float = 0.0, log
 
     .. math:: L_{CE}(x, y) = \sum_{k=1}^{|\mathcal{Y}_b|} - I(y = k) \log S_k(W_b^\top \phi(x))
 
-    where S is the softmax. Two settings go beyond the equation: with `smoothing` s, the target is (1 - s) of the indicator
-    and s of the uniform distribution; with `log_prior` (classes,), the logarithms of the classes' shares of the training
-    images are added to the logits (class-balanced softmax, Ren et al., 2020).
+    where S is the softmax. Two settings go beyond the equation: with `smoothing` s, the target is (1 - s) of the
+    indicator and s of the uniform distribution; with `log_prior` (classes,), the logarithms of the classes' shares of
+    the training images are added to the logits (class-balanced softmax, Ren et al., 2020).
 
     >>> import torch
     >>> round(cross_entropy(torch.zeros(1, 4), torch.tensor([2])).exp().item(), 4)

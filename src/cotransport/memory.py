@@ -45,8 +45,8 @@ def herding(features: Tensor, quota: int) -> Tensor:
 
     .. math:: p_k = \arg\min_x \| \mu - \frac{1}{k} ( \phi(x) + \sum_{j<k} \phi(p_j) ) \|
 
-    where :math:`\mu` is the mean of the unit-length features :math:`\phi` (n, d). No image is chosen twice; ties go to the
-    lower index.
+    where :math:`\mu` is the mean of the unit-length features :math:`\phi` (n, d). No image is chosen twice; ties go to
+    the lower index.
 
     >>> herding(torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]]), quota=2).tolist()
     [2, 0]

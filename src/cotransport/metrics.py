@@ -1,7 +1,7 @@
 """Metrics of class-incremental learning, as functions of plain arrays. They know nothing of networks or data sets.
 
-The accuracy matrix `A` has a row for each step and a column for each task: `A[i, j]` is the accuracy on task j's test images
-after step i, in percent, and NaN where task j has not been seen yet (j > i) or has no test images.
+The accuracy matrix `A` has a row for each step and a column for each task: `A[i, j]` is the accuracy on task j's test
+images after step i, in percent, and NaN where task j has not been seen yet (j > i) or has no test images.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Integers = npt.NDArray[np.int64]
 def top_k_accuracy(scores: npt.NDArray[np.floating], labels: Integers, k: int) -> float:
     """Percentage of images whose label is among the k best scores; with fewer than k classes, among all of them.
 
-    A label's rank counts the classes that score higher, and of those that score the same the earlier ones, so that k = 1
-    agrees with `argmax`.
+    A label's rank counts the classes that score higher, and of those that score the same the earlier ones, so that
+    k = 1 agrees with `argmax`.
 
     >>> top_k_accuracy(np.array([[0.1, 0.7, 0.2], [0.6, 0.3, 0.1]]), np.array([2, 0]), k=1)
     50.0
@@ -55,8 +55,8 @@ def accuracy_matrix(per_task: Sequence[Sequence[float | None]]) -> Floats:
 
 
 def average_incremental_accuracy(accuracies: Sequence[float]) -> float:
-    """Mean over the steps of the accuracy on all classes seen at that step."""
-    return float(np.mean(accuracies))
+    """Mean over the steps of the accuracy on all classes seen at that step; steps without test images are left out."""
+    return float(np.nanmean(accuracies))
 
 
 def forgetting_per_task(matrix: Floats) -> Floats:
@@ -72,7 +72,7 @@ def forgetting(matrix: Floats) -> float:
 
 
 def backward_transfer(matrix: Floats) -> float:
-    """Mean over all tasks but the last: accuracy after the last step minus accuracy when just learned; 0 for a single task."""
+    """Mean over all tasks but the last: accuracy at the end minus accuracy when just learned; 0 for a single task."""
     tasks = matrix.shape[1] - 1
     return _mean(matrix[-1, :tasks] - np.diagonal(matrix)[:tasks])
 

@@ -34,7 +34,9 @@ class CosineHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Features (n, d) -> logits (n, classes)."""
-        return self.scale * F.linear(F.normalize(features), F.normalize(self.weight))
+        with torch.autocast(features.device.type, enabled=False):  # half precision would blur the logits
+            units = F.normalize(features.to(self.weight.dtype))
+            return self.scale * F.linear(units, F.normalize(self.weight))
 
     def grow(self, classes: int) -> None:
         """Add so many classes with random weights; those of the old classes stay as they are."""

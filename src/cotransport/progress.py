@@ -52,6 +52,8 @@ class ConsoleWatcher:
         """A run begins."""
         self._current, self._work, self._task = run, list(work), 0
         self._number += 1
+        if self._number == 1:
+            self._begun = time.perf_counter()  # the time to read images is not to be expected again
         self._console.print(f"[bold]{run.label}[/], seed {run.seed} (run {self._number} of {self._runs})")
         if self._progress:
             self._progress.reset(self._bar, total=sum(work), completed=0)

@@ -110,9 +110,8 @@ def _parsed(path: Path, name: str) -> dict[str, Any]:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         known = bundled_recipes()
-        raise ConfigError(
-            f"{name}: no such file, and no bundled recipe of that name{nearest(name, known)} Bundled: {', '.join(known)}"
-        ) from None
+        hint = f"{nearest(name, known)} Bundled: {', '.join(known)}"
+        raise ConfigError(f"{name}: no such file, and no bundled recipe has that name{hint}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read ({error})") from None
     except yaml.YAMLError as error:

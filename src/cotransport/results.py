@@ -41,6 +41,8 @@ class Result(_Record):
     recipe: dict[str, Any]
     label: str
     method: str
+    title: str
+    """The method's name as people write it."""
     seed: int
     class_order_seed: int | None
     class_order: list[int]

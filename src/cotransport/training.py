@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
@@ -27,6 +27,7 @@ CHECK_EVERY = 100
 """Steps between two looks at whether the loss is still finite (and one at every epoch's end)."""
 SECONDS_BETWEEN_FIGURES = 0.5
 _SHUFFLE, _NETWORK = 0, 1  # places of a run's random draws
+_NEVER = 2**62
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def learning_rate_factor(schedule: Schedule, progress: float) -> float:
 
 
 def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, object]]:
-    """Parameters with weight decay, and those without: norms, biases and the head's scale, all of one dimension or none."""
+    """Parameters with weight decay, and those without: norms, biases and the head's scale, of one dimension or none."""
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
     return [
         {"params": [parameter for parameter in trained if parameter.ndim > 1], "weight_decay": weight_decay},
@@ -128,10 +129,10 @@ class Trainer:
 
     task: int
     seed: int
-    schedule: Schedule = field(default_factory=Schedule)
-    optimiser: Optimiser = field(default_factory=Optimiser)
-    augmentation: Augmentation = field(default_factory=Augmentation)
-    device: Device = field(default_factory=Device)
+    schedule: Schedule = Schedule()
+    optimiser: Optimiser = Optimiser()
+    augmentation: Augmentation = Augmentation()
+    device: Device = Device()
     listener: Listener | None = None
 
     @property
@@ -145,8 +146,8 @@ class Trainer:
         return Shard(self.fabric.global_rank, self.fabric.world_size)
 
     def fit(self, network: Network, data: LabelledImages, objective: Objective, *, stage: int = 0) -> None:
-        """Train a network in place. A method that trains in several stages numbers them, so that each draws its own order."""
-        fabric, schedule = self.fabric, self.schedule
+        """Train a network in place. A method with several stages numbers them, so that each draws its own order."""
+        fabric, schedule, shard = self.fabric, self.schedule, self.shard
         steps = steps_per_epoch(len(data), schedule.batch_size)
         batches = training_batches(
             data,
@@ -156,7 +157,7 @@ class Trainer:
             seed=self.seed,
             place=(self.task, stage, _SHUFFLE),
             device=fabric.device,
-            shard=self.shard,
+            shard=shard,
             workers=self.device.workers,
         )
         if self.device.channels_last:
@@ -174,7 +175,7 @@ class Trainer:
         with torch.random.fork_rng():  # what a network draws itself (dropout) is seeded below, step by step
             for number, batch in enumerate(batches):
                 epoch, step = divmod(number, steps)
-                torch.manual_seed(derived_seed(self.seed, self.task, stage, _NETWORK, number, self.shard.rank))
+                torch.manual_seed(derived_seed(self.seed, self.task, stage, _NETWORK, number, shard.rank))
                 middle = (number + 0.5) / (steps * schedule.epochs)  # no step is lost to a rate of zero at either end
                 rate = schedule.learning_rate * learning_rate_factor(schedule, middle)
                 for group in optimiser.param_groups:
@@ -188,35 +189,28 @@ class Trainer:
                 optimiser.zero_grad()
                 meter.update(number, batch, output, loss.detach(), rate)
         self._average_buffers(network)
+        if not all(bool(torch.isfinite(parameter).all()) for parameter in network.parameters()):
+            raise _not_finite("the weights are not finite after the last step", self.task)
         network.eval()
 
     def outputs(self, network: Network, images: Images) -> Output:
         """Features and logits of all images, on the CPU; the same in every process."""
         fabric = self.fabric
         network.to(fabric.device).eval()
-        features = logits = torch.empty(0)
+        features = torch.zeros(len(images), network.dimension)
+        logits = torch.zeros(len(images), network.head.classes)
         with torch.inference_mode(), fabric.autocast():
             chunks = evaluation_chunks(images, device=fabric.device, shard=self.shard, workers=self.device.workers)
             for rows, chunk in chunks:
                 output = network(chunk)
-                if not len(features):
-                    features = torch.zeros(len(images), output.features.shape[1])
-                    logits = torch.zeros(len(images), output.logits.shape[1])
                 features[rows], logits[rows] = output.features.float().cpu(), output.logits.float().cpu()
-        return self._summed(network, features, logits, len(images))
+        if self.shard.processes > 1:  # each process has filled its own rows and left the others zero
+            features, logits = (self.reduced(part.to(fabric.device), "sum").cpu() for part in (features, logits))
+        return Output(features, logits)
 
     def features(self, network: Network, images: Images) -> Tensor:
         """Features (n, d) of all images, on the CPU; the same in every process."""
         return self.outputs(network, images).features
-
-    def _summed(self, network: Network, features: Tensor, logits: Tensor, count: int) -> Output:
-        """Outputs gathered from all processes: each has filled its own rows and left the others zero."""
-        if self.shard.processes > 1:
-            if not len(features):  # fewer chunks than processes
-                features = torch.zeros(count, network.dimension)
-                logits = torch.zeros(count, network.head.classes)
-            features, logits = (self.reduced(part.to(self.fabric.device), "sum").cpu() for part in (features, logits))
-        return Output(features, logits)
 
     def _average_buffers(self, network: nn.Module) -> None:
         if self.shard.processes > 1:
@@ -238,7 +232,7 @@ class _Meter:
         self._trainer, self._steps = trainer, steps
         device = trainer.fabric.device
         self._loss, self._hits = torch.zeros((), device=device), torch.zeros((), device=device)
-        self._first_bad = torch.full((), math.inf, device=device)
+        self._first_bad = torch.full((), _NEVER, device=device)
         self._own = self._images = 0
         self._begun = self._told = time.perf_counter()
 
@@ -246,7 +240,7 @@ class _Meter:
         """Take note of a step; look at the sums when it is time."""
         self._loss += loss * len(batch.labels)
         self._hits += (output.logits.detach().argmax(dim=1) == batch.labels).sum()
-        bad = torch.where(torch.isfinite(loss), math.inf, float(number))
+        bad = torch.where(torch.isfinite(loss), _NEVER, number)
         self._first_bad = torch.minimum(self._first_bad, bad)
         self._own += len(batch.labels)
         self._images += batch.total
@@ -266,13 +260,10 @@ class _Meter:
         first = self._first_bad
         if self._trainer.shard.processes > 1:  # all processes must stop together
             first = -self._trainer.reduced(-first, "max")
-        if math.isfinite(first.item()):
+        if first.item() < _NEVER:
             epoch, step = divmod(int(first.item()), self._steps)
-            raise TrainingError(
-                f"the loss is not finite, first at step {step + 1} of {self._steps} in epoch {epoch + 1} of task "
-                f"{self._trainer.task + 1}. The model is as it was before the task. "
-                "Lower schedule.learning_rate, or set optimiser.clip_norm"
-            )
+            where = f"first at step {step + 1} of {self._steps} in epoch {epoch + 1}"
+            raise _not_finite(f"the loss is not finite, {where}", self._trainer.task)
 
     def _figures(self, number: int, rate: float, epoch_done: bool, seconds: float) -> Figures:
         epochs = self._trainer.schedule.epochs
@@ -291,3 +282,10 @@ class _Meter:
             seconds_left=seconds / (number + 1) * (total - number - 1),
             epoch_done=epoch_done,
         )
+
+
+def _not_finite(what: str, task: int) -> TrainingError:
+    return TrainingError(
+        f"{what}, in task {task + 1}. The model is as it was before the task. "
+        "Lower schedule.learning_rate, or set optimiser.clip_norm"
+    )

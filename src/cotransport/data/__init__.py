@@ -1,5 +1,6 @@
 """Images: sources, storage, augmentation and batches."""
 
+from cotransport.data.arrays import images_of
 from cotransport.data.batches import (
     Batch,
     Shard,
@@ -17,7 +18,8 @@ from cotransport.data.images import (
     fitted,
     joined,
 )
-from cotransport.data.sources import DataSet, Source, images_of, labelled, load, open_source
+from cotransport.data.sources import Source, labelled, load, open_source
+from cotransport.data.splits import DataSet
 
 __all__ = [
     "Batch",

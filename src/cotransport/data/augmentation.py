@@ -54,7 +54,7 @@ def draw(settings: Augmentation, count: int, generator: torch.Generator) -> Draw
 def cropped(pixels: Tensor, indices: Tensor, draws: Draws, settings: Augmentation) -> Tensor:
     """Images gathered from a storage, shifted and flipped in one indexing operation.
 
-    pixels (N, h, w, 3), indices (n,) -> (n, h, w, 3), all uint8. What is shifted in from outside is black, or the mirror image.
+    uint8 pixels (N, h, w, 3), indices (n,) -> uint8 (n, h, w, 3). What comes in from outside is black, or mirrored.
     """
     height, width = pixels.shape[1:3]
     rows = torch.arange(height, device=pixels.device) + draws.shift[:, :1]  # (n, h)

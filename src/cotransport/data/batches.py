@@ -6,31 +6,24 @@ result does not depend on the number of processes or workers.
 
 from __future__ import annotations
 
-import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
 from cotransport.config import Augmentation
 from cotransport.data import augmentation as augment
-from cotransport.data.decoding import Window, decode
-from cotransport.data.images import EncodedImages, Images, LabelledImages, PixelImages
-from cotransport.errors import DataError
+from cotransport.data.images import EncodedImages, Images, LabelledImages, PixelImages, spread
+from cotransport.data.workers import Request, decoded, usual_workers
 from cotransport.randomness import generator
 
 EVALUATION_CHUNK = 256
 """Images in an evaluation batch. Fixed, so that features do not depend on any setting."""
 CENTRE_SHARE = 0.875
 """The central part that evaluation sees of images decoded on the fly, as 224 of 256 pixels."""
-FEW = 64
-"""Fewer images than this are decoded without worker processes: starting them would take longer."""
-_Request: TypeAlias = tuple[int, Window | float]  # an image and the part of it to decode
 _ORDER, _CHANGES = 0, 1  # places of a run's random draws
 
 
@@ -43,8 +36,7 @@ class Shard:
 
     def of(self, count: int) -> Tensor:
         """Positions in a batch of `count`; a process without any gets the first, with no weight."""
-        positions = torch.arange(self.rank, count, self.processes)
-        return positions if len(positions) else torch.zeros(1, dtype=torch.int64)
+        return torch.tensor([*range(self.rank, count, self.processes)] or [0])
 
     def weight(self, count: int) -> float:
         """Factor of the process's mean loss, so that the mean over processes is the mean over the batch."""
@@ -75,7 +67,7 @@ class _Plan(NamedTuple):
 
 
 def steps_per_epoch(images: int, batch_size: int) -> int:
-    """Steps that an epoch is cut into, each of at most `batch_size` images and all of the same size but for one image."""
+    """Steps that an epoch is cut into, each of at most `batch_size` images and all of the same size but for one."""
     return max(1, -(-images // batch_size))
 
 
@@ -92,7 +84,9 @@ def training_batches(
     workers: int | None,
 ) -> Iterator[Batch]:
     """All batches of a training, epoch after epoch; every image comes once in an epoch."""
-    plans = _plans(len(data), settings, batch_size, epochs, seed, place, shard)
+    plans = _plans(
+        len(data), settings=settings, batch_size=batch_size, epochs=epochs, seed=seed, place=place, shard=shard
+    )
     labels = data.labels.to(device)
     if isinstance(data.images, PixelImages):
         pixels = data.images.pixels.to(device)
@@ -103,12 +97,12 @@ def training_batches(
         return
     begun: deque[_Plan] = deque()  # workers run ahead of the batch that is yielded
 
-    def requests() -> Iterator[list[_Request]]:
+    def requests() -> Iterator[list[Request]]:
         for plan in plans:
             begun.append(plan)
             yield list(zip(plan.indices.tolist(), plan.draws.windows(), strict=True))
 
-    for squares in _decoded(data.images, requests(), workers):
+    for squares in _squares(data.images, requests(), workers):
         plan = begun.popleft()
         draws = plan.draws.to(device)
         mirrored = augment.flipped(squares.to(device, non_blocking=True), draws)
@@ -125,14 +119,14 @@ def evaluation_chunks(
         for rows in slices:
             yield rows, images.pixels[rows].to(device, non_blocking=True).permute(0, 3, 1, 2)
         return
-    chunks: list[list[_Request]] = [[(i, CENTRE_SHARE) for i in range(rows.start, rows.stop)] for rows in slices]
-    for rows, squares in zip(slices, _decoded(images, iter(chunks), workers), strict=True):
+    chunks: list[list[Request]] = [[(i, CENTRE_SHARE) for i in range(rows.start, rows.stop)] for rows in slices]
+    for rows, squares in zip(slices, _squares(images, chunks, workers), strict=True):
         yield rows, squares.to(device, non_blocking=True).permute(0, 3, 1, 2)
 
 
 def channel_statistics(images: Images, workers: int | None = None, at_most: int = 10_000) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of each colour, 0 to 255, over an evenly spread sample."""
-    chosen = torch.linspace(0, len(images) - 1, min(len(images), at_most)).round().long()
+    chosen = torch.tensor(spread(len(images), at_most))
     total, squares, count = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64), 0
     chunks = evaluation_chunks(images.take(chosen), device=torch.device("cpu"), shard=Shard(), workers=workers)
     for _, chunk in chunks:
@@ -147,6 +141,7 @@ def channel_statistics(images: Images, workers: int | None = None, at_most: int 
 
 def _plans(
     images: int,
+    *,
     settings: Augmentation,
     batch_size: int,
     epochs: int,
@@ -163,37 +158,10 @@ def _plans(
             yield _Plan(indices[own], draws.part(own), shard.weight(len(indices)), len(indices))
 
 
+def _squares(images: EncodedImages, requests: Iterable[list[Request]], workers: int | None) -> Iterator[Tensor]:
+    return decoded(images.item, images.size, requests, usual_workers(len(images)) if workers is None else workers)
+
+
 def _batch(squares: Tensor, draws: augment.Draws, labels: Tensor, plan: _Plan, settings: Augmentation) -> Batch:
     images = augment.brightened(squares, draws) if settings.brightness else squares.float()
     return Batch(images.permute(0, 3, 1, 2), labels, plan.weight, plan.total)
-
-
-class _Decoder(Dataset[Tensor | DataError]):
-    """Whole batches decoded at once. An error comes back as a value: raised in a worker, it would bury its message."""
-
-    def __init__(self, images: EncodedImages) -> None:
-        self._images = images
-
-    def __getitem__(self, requests: list[_Request]) -> Tensor | DataError:
-        try:
-            squares = [decode(self._images.item(index), self._images.size, crop) for index, crop in requests]
-        except DataError as error:
-            return error
-        return torch.from_numpy(np.stack(squares))
-
-
-def _decoded(images: EncodedImages, requests: Iterator[list[_Request]], workers: int | None) -> Iterator[Tensor]:
-    if workers is None:
-        workers = min(4, os.cpu_count() or 1) if len(images) >= FEW else 0
-    loader = DataLoader(
-        _Decoder(images),
-        sampler=requests,  # any iterable of requests will do
-        batch_size=None,
-        num_workers=workers,
-        generator=torch.Generator(),  # otherwise the loader draws from the global one
-        pin_memory=torch.cuda.is_available(),
-    )
-    for squares in loader:
-        if isinstance(squares, DataError):
-            raise squares
-        yield squares

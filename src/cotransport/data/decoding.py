@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import math
-import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -15,12 +16,33 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from cotransport.errors import DataError
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
-Item: TypeAlias = Path | bytes | Pixels
+
+
+class Encoded(NamedTuple):
+    """The bytes of an image file, and what messages call it."""
+
+    data: bytes
+    name: str
+
+
+Item: TypeAlias = Path | Encoded | Pixels
 """One image: a file, the bytes of one, or its pixels (height, width, 3)."""
 
-SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".pgm", ".tif", ".tiff", ".webp"})
-LARGEST_AREA = 100_000_000
-"""Pixels; a larger image is refused as a decompression bomb."""
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+"""No others, because Pillow hands some of them to programs outside (EPS to Ghostscript), whatever the file's name."""
+SUFFIXES = frozenset(
+    {".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp"}
+)
+_ORIENTATION = 0x0112  # of the camera, in the file's EXIF data
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
 
 class Window(NamedTuple):
@@ -33,85 +55,99 @@ class Window(NamedTuple):
 
 
 def image_size(item: Item) -> tuple[int, int]:
-    """Width and height, from the header alone where there is one."""
+    """Width and height as stored, from the header alone where there is one."""
     if isinstance(item, np.ndarray):
         return int(item.shape[1]), int(item.shape[0])
-    with _opened(item) as image:
+    with _blamed(_name(item)), _opened(item) as image:
         width, height = image.size
     return width, height
 
 
 def decode(item: Item, size: int, crop: Window | float = 1.0) -> Pixels:
-    """The image, or the part `crop` of it, as (size, size, 3) pixels; a number is the central square's share of the shorter side.
+    """The part `crop` of an image as (size, size, 3) pixels; a number is a central square's share of the shorter side.
 
-    Grey and palette images become RGB; transparent parts are laid on white; 16-bit values are scaled to 8 bits; the camera's
-    orientation is applied.
+    Of several frames the first counts. Grey and palette images become RGB; transparent parts are laid on white; 16-bit
+    values are scaled to 8 bits; the camera's orientation is applied.
     """
     if isinstance(item, np.ndarray):
-        return _squared(Image.fromarray(item), size, crop)
-    with _opened(item) as image:
+        return np.array(_squared(Image.fromarray(item), size, crop), dtype=np.uint8)
+    name = _name(item)
+    with _blamed(name), _opened(item) as image:
         width, height = image.size
-        box = _box(width, height, crop)
-        if image.format == "JPEG":  # decode at a half, a quarter ... of the resolution where that is enough
-            image.draft(
-                "RGB",
-                (math.ceil(width * size / (box[2] - box[0])), math.ceil(height * size / (box[3] - box[1]))),
-            )
-        try:
-            image.load()
-            orientation = image.getexif().get(0x0112, 1)
-            square = _squared(as_rgb(image, _named(item)), size, crop)
-        except DataError:
-            raise
-        except Exception as error:  # Pillow's decoders raise almost anything on damaged files
-            raise DataError(
-                f"{_named(item)}: damaged or truncated image ({error}). Replace or remove the file"
-            ) from None
-    return square if orientation == 1 else _turned(square, orientation)
+        left, top, right, bottom = _box(width, height, crop)
+        # a JPEG is decoded at a half, a quarter ... of its resolution where that is enough; others ignore the request
+        image.draft("RGB", (math.ceil(width * size / (right - left)), math.ceil(height * size / (bottom - top))))
+        image.load()
+        square = _squared(_rgb(image, name), size, crop)
+        turn = _UPRIGHT.get(image.getexif().get(_ORIENTATION))
+    return np.array(square if turn is None else square.transpose(turn), dtype=np.uint8)
 
 
-def as_rgb(image: Image.Image, name: str) -> Image.Image:
+def pixels_of(image: Image.Image, name: str) -> Pixels:
+    """An image that Pillow has opened as (height, width, 3), treated as `decode` treats a file."""
+    with _blamed(name):
+        return np.array(_rgb(ImageOps.exif_transpose(image), name), dtype=np.uint8)
+
+
+def _rgb(image: Image.Image, name: str) -> Image.Image:
     """Any mode that Pillow opens, as RGB."""
     if image.mode.startswith("I"):  # 16-bit grey, which Pillow would clip at 255
-        values = np.asarray(image, dtype=np.int64)
-        return Image.fromarray((np.clip(values, 0, 65535) // 257).astype(np.uint8)).convert("RGB")
+        values = np.asarray(image)
+        if values.min() < 0 or values.max() > 65535:
+            raise DataError(f"{name}: more than 16 bits per pixel. Save it with 8 or 16 bits per channel")
+        return Image.fromarray((values >> 8).astype(np.uint8)).convert("RGB")
     if image.mode == "F":
         raise DataError(f"{name}: floating-point image without a known range. Save it with 8 or 16 bits per channel")
-    if image.mode in {"RGBA", "LA", "PA", "RGBa", "La"} or "transparency" in image.info:
-        coloured = image.convert("RGBA")
-        on_white = Image.new("RGBA", coloured.size, "white")
-        return Image.alpha_composite(on_white, coloured).convert("RGB")
-    return image if image.mode == "RGB" else image.convert("RGB")
-
-
-def _opened(item: Path | bytes) -> Image.Image:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow warns of what is checked below
-            image = Image.open(io.BytesIO(item) if isinstance(item, bytes) else item)
-    except FileNotFoundError:
-        raise DataError(f"{_named(item)}: no such file") from None
-    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError, SyntaxError) as error:
-        reason = "not an image that can be read" if isinstance(error, UnidentifiedImageError) else str(error)
-        raise DataError(f"{_named(item)}: {reason}. Replace or remove the file") from None
-    width, height = image.size
-    if width * height > LARGEST_AREA:
+        if image.mode in {"RGBA", "LA", "PA", "RGBa"} or "transparency" in image.info:
+            coloured = image.convert("RGBA")
+            on_white = Image.new("RGBA", coloured.size, "white")
+            return Image.alpha_composite(on_white, coloured).convert("RGB")
+        return image if image.mode == "RGB" else image.convert("RGB")
+    except ValueError:  # LAB and the like
+        raise DataError(f"{name}: colours of mode {image.mode} cannot be turned into RGB. Save it as RGB") from None
+
+
+@contextmanager
+def _blamed(name: str) -> Iterator[None]:
+    """Whatever goes wrong inside is blamed on the image: Pillow's decoders raise almost anything on damaged files."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(f"{name}: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "no such file. Check the path"
+    if isinstance(error, UnidentifiedImageError):
+        return f"not an image of a known format ({', '.join(FORMATS)}), or damaged. Replace or remove the file"
+    if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
+        return f"more than the {Image.MAX_IMAGE_PIXELS:,} pixels allowed. Scale it down"
+    if isinstance(error, OSError) and error.strerror:
+        return f"cannot be read ({error.strerror}). Check the file and its permissions"
+    return f"damaged or truncated image ({error}). Replace or remove the file"
+
+
+def _opened(item: Path | Encoded) -> Image.Image:
+    image = Image.open(io.BytesIO(item.data) if isinstance(item, Encoded) else item, formats=FORMATS)
+    if Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS:
         image.close()
-        raise DataError(
-            f"{_named(item)}: {width} x {height} pixels are more than the {LARGEST_AREA:,} allowed. Scale it down"
-        )
+        raise Image.DecompressionBombError  # Pillow only warns at first
     return image
 
 
-def _squared(image: Image.Image, size: int, crop: Window | float) -> Pixels:
+def _squared(image: Image.Image, size: int, crop: Window | float) -> Image.Image:
     box = _box(*image.size, crop)
-    if image.size != (size, size) or box != (0, 0, size, size):
-        image = image.resize((size, size), Image.Resampling.BILINEAR, box=box, reducing_gap=2.0)
-    return np.array(image, dtype=np.uint8)
+    if image.size == (size, size) and box == (0, 0, size, size):
+        return image
+    return image.resize((size, size), Image.Resampling.BILINEAR, box=box, reducing_gap=2.0)
 
 
 def _box(width: int, height: int, crop: Window | float) -> tuple[float, float, float, float]:
-    """The window in pixels."""
+    """The window in pixels: left, top, right, bottom."""
     if isinstance(crop, Window):
         area = crop.area * width * height
         w, h = min(width, math.sqrt(area * crop.ratio)), min(height, math.sqrt(area / crop.ratio))
@@ -122,11 +158,5 @@ def _box(width: int, height: int, crop: Window | float) -> tuple[float, float, f
     return left, top, left + w, top + h
 
 
-def _turned(square: Pixels, orientation: int) -> Pixels:
-    image = Image.fromarray(square)
-    image.getexif()[0x0112] = orientation
-    return np.array(ImageOps.exif_transpose(image), dtype=np.uint8)
-
-
-def _named(item: Path | bytes) -> str:
-    return str(item) if isinstance(item, Path) else f"encoded image of {len(item)} bytes"
+def _name(item: Path | Encoded) -> str:
+    return item.name if isinstance(item, Encoded) else str(item)

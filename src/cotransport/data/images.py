@@ -5,17 +5,17 @@ Both are immutable and cheap to take parts of. Neither knows of training: `data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import multiprocessing
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cotransport.data.decoding import Item, decode, image_size
+from cotransport.data.decoding import Encoded, Item, image_size
+from cotransport.data.workers import Request, decoded, usual_workers
 from cotransport.errors import DataError
 
 Label: TypeAlias = str | int
@@ -24,6 +24,9 @@ Label: TypeAlias = str | int
 IN_MEMORY_SIDE = 64
 IN_MEMORY_BYTES = 2 << 30
 LARGEST_SIDE = 224
+HEADERS = 10_000
+"""Images whose headers are read at once, at most: a wrong file is better found now than in training."""
+_CHUNK = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +57,8 @@ class PixelImages:
         return PixelImages(self.pixels[:count])
 
     def kept(self) -> PixelImages:
-        """The images independent of where they came from: pixels are already."""
-        return self
+        """A copy, independent of where the images came from."""
+        return PixelImages(self.pixels.clone())
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +95,7 @@ class EncodedImages:
 
     def kept(self) -> EncodedImages:
         """The images independent of where they came from: files are read, so that they may go away afterwards."""
-        return EncodedImages.of([_read(self.item(i)) for i in range(len(self))], self.size)
+        return EncodedImages.of([_independent(self.item(i)) for i in range(len(self))], self.size)
 
 
 Images: TypeAlias = PixelImages | EncodedImages
@@ -129,10 +132,13 @@ class LabelledImages:
 
 
 def joined(parts: Sequence[Images]) -> Images:
-    """The images of several storages one after the other; empty parts are passed over."""
+    """The images of one or more storages one after the other, in the size of the first that is not empty."""
     filled = [part for part in parts if len(part)] or list(parts[:1])
-    if all(isinstance(part, PixelImages) for part in filled) and len({part.size for part in filled}) == 1:
-        return PixelImages(torch.cat([part.pixels for part in filled if isinstance(part, PixelImages)]))
+    if len(filled) == 1:
+        return filled[0]
+    pixels = [part.pixels for part in filled if isinstance(part, PixelImages) and part.size == filled[0].size]
+    if len(pixels) == len(filled):
+        return PixelImages(torch.cat(pixels))
     encoded = [_encoded(part) for part in filled]
     origins = tuple({id(origin): origin for part in encoded for origin in part.origins}.values())
     place = {id(origin): position for position, origin in enumerate(origins)}
@@ -149,17 +155,19 @@ def stored(items: Sequence[Item], size: int | None) -> Images:
 
     Without a size, it is the images' own: the median of their shorter sides, 224 at most.
     """
+    return stored_alike([items], size)[0]
+
+
+def stored_alike(parts: Sequence[Sequence[Item]], size: int | None) -> list[Images]:
+    """Training and test items in the same storage and of the same size: without a size, the first part's own."""
     if size is None:
-        size = _natural_size(items)
-    if size <= IN_MEMORY_SIDE and len(items) * size * size * 3 <= IN_MEMORY_BYTES:
-        pixels = torch.empty(len(items), size, size, 3, dtype=torch.uint8)
-        with ThreadPoolExecutor() as pool:  # Pillow decodes without holding the interpreter
-            for i, square in enumerate(pool.map(lambda item: decode(item, size), items, chunksize=256)):
-                pixels[i] = torch.from_numpy(square)
-        return PixelImages(pixels)
-    for index in _spread(len(items), 1000):  # headers only: a wrong file is better found now than in training
-        image_size(items[index])
-    return EncodedImages.of(items, size)
+        size = _natural_size(parts[0])
+    if size <= IN_MEMORY_SIDE and sum(len(items) for items in parts) * size * size * 3 <= IN_MEMORY_BYTES:
+        return [PixelImages(_pixels(items, size)) for items in parts]
+    for items in parts:
+        for index in spread(len(items), HEADERS):
+            image_size(items[index])
+    return [EncodedImages.of(items, size) for items in parts]
 
 
 def fitted(images: Images, size: int) -> Images:
@@ -168,11 +176,11 @@ def fitted(images: Images, size: int) -> Images:
         return images
     if isinstance(images, EncodedImages):
         return EncodedImages(images.origins, images.origin, images.row, size)
-    return stored(_encoded(images).origins[0], size)
+    return stored(_PixelItems(images), size)
 
 
-class _Rows(Sequence[Item]):
-    """The images of a pixel storage as items."""
+class _PixelItems(Sequence[Item]):
+    """The images of a pixel storage one by one."""
 
     def __init__(self, images: PixelImages) -> None:
         self._images = images
@@ -185,25 +193,40 @@ class _Rows(Sequence[Item]):
 
 
 def _encoded(images: Images) -> EncodedImages:
-    return images if isinstance(images, EncodedImages) else EncodedImages.of(_Rows(images), images.size)
+    return images if isinstance(images, EncodedImages) else EncodedImages.of(_PixelItems(images), images.size)
 
 
 def _natural_size(items: Sequence[Item]) -> int:
     if not len(items):
         raise DataError("no images. Give at least one")
-    sides = [min(image_size(items[index])) for index in _spread(len(items), 1000)]
+    sides = [min(image_size(items[index])) for index in spread(len(items), 1000)]
     return min(int(np.median(sides)), LARGEST_SIDE)
 
 
-def _spread(length: int, at_most: int) -> Iterator[int]:
+def _pixels(items: Sequence[Item], size: int) -> Tensor:
+    """uint8 (n, size, size, 3)."""
+    start_method = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    # other methods start a worker slowly, and not at all from a script without a main guard
+    workers = usual_workers(len(items)) if start_method == "fork" else 0
+    starts = range(0, len(items), _CHUNK)
+    chunks: list[list[Request]] = [[(i, 1.0) for i in range(len(items))[start : start + _CHUNK]] for start in starts]
+    pixels = torch.empty(len(items), size, size, 3, dtype=torch.uint8)
+    for start, squares in zip(starts, decoded(items.__getitem__, size, chunks, workers), strict=True):
+        pixels[start : start + _CHUNK] = squares
+    return pixels
+
+
+def spread(length: int, at_most: int) -> list[int]:
     """Indices spread evenly over a length, at most so many."""
-    return iter(np.unique(np.linspace(0, length - 1, min(length, at_most)).astype(int)).tolist())
+    return [int(index) for index in np.linspace(0, length - 1, min(length, at_most)).round()]
 
 
-def _read(item: Item) -> Item:
-    if not isinstance(item, Path):
+def _independent(item: Item) -> Item:
+    if isinstance(item, np.ndarray):
+        return np.array(item, dtype=np.uint8)  # it may be a part of a large array
+    if isinstance(item, Encoded):
         return item
     try:
-        return item.read_bytes()
+        return Encoded(item.read_bytes(), str(item))
     except OSError as error:
         raise DataError(f"{item}: cannot be read ({error.strerror}). Put the file back and learn again") from None

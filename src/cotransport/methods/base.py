@@ -1,4 +1,4 @@
-"""What a method is: its settings, and what it does with a lesson. A method keeps no state; learning changes the network.
+"""What a method is: settings, and what it does with a lesson. It keeps no state; learning changes the network.
 
 To add a method, write one file beside this one with a subclass of `Method`. Its fields are its settings, validated in
 recipes like all others.
@@ -58,6 +58,8 @@ class Method(Settings):
     """A way to learn classes one task after the other."""
 
     name: ClassVar[str]
+    title: ClassVar[str]
+    """The name as people write it."""
     from_scratch: ClassVar[bool] = False
     """Whether every task starts with a fresh network."""
 

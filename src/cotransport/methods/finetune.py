@@ -10,6 +10,7 @@ class Finetune(Method):
     """Cross-entropy on new images, no memory."""
 
     name = "finetune"
+    title = "Finetune"
 
     def budget(self, budget: Budget) -> Budget:
         """No exemplars."""

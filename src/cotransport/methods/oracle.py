@@ -10,6 +10,7 @@ class Oracle(Method):
     """Replay with an unlimited memory, from scratch at every task."""
 
     name = "oracle"
+    title = "Oracle"
     from_scratch = True
 
     def budget(self, budget: Budget) -> None:

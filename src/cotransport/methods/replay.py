@@ -9,3 +9,4 @@ class Replay(Method):
     """Cross-entropy on new images and exemplars."""
 
     name = "replay"
+    title = "Replay"

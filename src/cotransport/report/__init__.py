@@ -31,8 +31,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
         figures.draw(streams, out / "figures")
         write_atomically(out / "report.html", page.whole_page(streams))
     except OSError as error:
-        where = error.filename or out
         raise RunError(
-            f"{where}: the report cannot be written ({error.strerror}). Free it, or write elsewhere"
+            f"{error.filename or out}: the report cannot be written ({error.strerror}). Give another folder with --out"
         ) from error
     return out / "report.html"

@@ -175,7 +175,7 @@ def _heat_map(percent: Floats, hover: list[list[str | None]], x_axis: Chart, y_a
         "height": min(380 + 5 * size, 880),
         "margin": MARGIN,
         "xaxis": {**x_axis, **axis},
-        "yaxis": {**y_axis, **axis, "autorange": "reversed", "scaleanchor": "x"},
+        "yaxis": {**y_axis, **axis, "autorange": "reversed", "scaleanchor": "x", "constraintoward": "top"},
         "coloraxis": {"cmin": 0, "cmax": 100, "colorbar": bar, "showscale": not is_numbered},
     }
     return {"data": [cells], "layout": layout}
@@ -195,6 +195,7 @@ def _names_beside(title: str, names: Sequence[str]) -> Chart:
         "tickvals": list(range(len(names))),
         "ticktext": list(names),
         "tickfont": {"size": 12 if len(names) <= 25 else 10 if len(names) <= 50 else 7},
+        "ticklabeloverflow": "allow",
         "automargin": True,
     }
 

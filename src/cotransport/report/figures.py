@@ -69,7 +69,7 @@ def matrix_figure(stream: Stream, method: Method) -> Figure:
     """Accuracy on each task after each task."""
     tasks = len(stream.tasks)
     side = float(np.clip(0.5 * tasks + 1.2, 2.6, 7.5))
-    figure = Figure(figsize=(side + 0.8, side), layout="constrained")
+    figure = Figure(figsize=(side + 0.8, side))
     axes = figure.add_subplot()
     _draw_cells(figure, axes, method.accuracy_matrix, "Accuracy (%)")
     names = [f"{i}: {', '.join(names)}" for i, names in enumerate(stream.task_classes, start=1)]
@@ -84,7 +84,7 @@ def confusion_figure(method: Method) -> Figure:
     confusion = method.confusion
     assert confusion is not None
     side = float(np.clip(0.42 * len(confusion.names) + 1.4, 3.2, 9.5))
-    figure = Figure(figsize=(side + 0.8, side), layout="constrained")
+    figure = Figure(figsize=(side + 0.8, side))
     axes = figure.add_subplot()
     _draw_cells(figure, axes, confusion.shares, "Share of the true class (%)", numbers=confusion.counts)
     _name_ticks(figure, axes, confusion.names, "x")
@@ -215,7 +215,7 @@ def _draw_cells(figure: Figure, axes: Axes, percent: Floats, meaning: str, numbe
     # rare confusions would be invisible on a linear scale
     norm = Normalize(0, 100) if numbers is None else PowerNorm(0.5, 0, 100)
     image = axes.imshow(np.ma.masked_invalid(percent), cmap="Blues", norm=norm, interpolation="nearest")
-    bar = figure.colorbar(image, ax=axes, aspect=32, shrink=0.85, pad=0.02, label=meaning)
+    bar = figure.colorbar(image, ax=axes, fraction=0.035, pad=0.03, label=meaning)
     bar.outline.set_visible(False)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)

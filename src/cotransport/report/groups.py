@@ -18,17 +18,6 @@ from cotransport.report.looks import BOUND_LOOK, Look, looks
 from cotransport.report.text import counted, in_figures, one_line, shortened
 from cotransport.results import Result
 
-WRITTEN_AS = {
-    "finetune": "Finetune",
-    "replay": "Replay",
-    "icarl": "iCaRL",
-    "bic": "BiC",
-    "wa": "WA",
-    "coil": "COIL",
-    "oracle": "Oracle",
-}
-"""How papers write the methods' names; used where a recipe gives no label of its own."""
-
 BOUND = "oracle"
 """The method that trains on the data of all tasks: what there is to reach, not a competitor."""
 
@@ -271,7 +260,7 @@ def _runs(results: Sequence[Result]) -> dict[str, list[Result]]:
 
 def _name(result: Result, namesakes: Sequence[Result]) -> str:
     """The label as people write it, with the settings that set it apart from others of the same label."""
-    name = WRITTEN_AS.get(result.label, result.label) if result.label == result.method else result.label
+    name = result.title if result.label == result.method else result.label
     settings = [_settings(namesake) for namesake in namesakes]
     differing = [key for key in sorted(set().union(*settings)) if len({repr(own.get(key)) for own in settings}) > 1]
     own = _settings(result)

@@ -202,7 +202,8 @@ def _panel(id_: str, stream: Stream, method: Method) -> str:
     confusion = method.confusion
     if confusion is not None:
         summed = f", summed over {method.seeds} seeds" if method.seeds > 1 else ""
-        about = f"Share of each true class in percent, after the last task{summed}. Thin lines part the tasks."
+        lines = " Thin lines part the tasks." if len(confusion.starts) > 1 else ""
+        about = f"Share of each true class in percent, after the last task{summed}.{lines}"
         wide = " wide" if len(confusion.names) > MOST_BESIDE else ""
         parts.append(_chart(f"{id_}-confusion", "What is taken for what", about, wide))
         hardest = "".join(f"<li>{escape(words)}</li>" for words in confusion.hardest(HARDEST))

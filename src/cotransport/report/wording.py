@@ -114,7 +114,7 @@ def _data(result: Result) -> str:
     validation = setting(result.recipe, "data", "validation")
     return _joined(
         source,
-        size and f"images of {size} × {size} pixels",  # noqa: RUF001
+        size and f"images of {size} × {size} pixels",
         validation and f"evaluated on the share {validation} of the training images, not on the test images",
     )
 

@@ -1,0 +1,112 @@
+"""Images in folders, one for each class."""
+
+from __future__ import annotations
+
+import unicodedata
+import warnings
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cotransport.config import Augmentation, Data
+from cotransport.data.decoding import SUFFIXES, Item
+from cotransport.data.images import Label, LabelledImages, stored_alike
+from cotransport.data.splits import TEST_SPLITS, Splits, distinct
+from cotransport.errors import DataError
+
+
+class ImageFolder:
+    """`train/` and `test/` with a subfolder per class, or one folder with a subfolder per class."""
+
+    augmentation = Augmentation()
+
+    def __init__(self, settings: Data, folder: Path) -> None:
+        self._settings, self.name = settings, folder.name or folder.resolve().name
+        self._train, self._test = folder, None
+        if _subfolders(folder / "train"):  # otherwise it is a class of that name
+            self._train = folder / "train"
+            self._test = next((folder / split for split in TEST_SPLITS if (folder / split).is_dir()), None)
+
+    @cached_property
+    def classes(self) -> tuple[Label, ...]:
+        """The subfolders' names, sorted."""
+        return tuple(_class_folders(self._train))
+
+    def splits(self) -> Splits:
+        """The files below the subfolders."""
+        train = _files(self._train, self.classes)
+        if self._test is None:
+            (images,) = stored_alike([train.items], self._settings.image_size)
+            return Splits(LabelledImages(images, train.labels, self.classes), None)
+        test = _files(self._test, self.classes)
+        train_images, test_images = stored_alike([train.items, test.items], self._settings.image_size)
+        return Splits(
+            LabelledImages(train_images, train.labels, self.classes),
+            LabelledImages(test_images, test.labels, self.classes),
+        )
+
+
+class _Files(NamedTuple):
+    items: list[Item]
+    labels: Tensor
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+
+
+def _class_folders(folder: Path) -> dict[str, Path]:
+    """The subfolders of a folder by class name, sorted."""
+    # the same letter can be written in two ways, and file systems differ in which they use
+    named = sorted((unicodedata.normalize("NFC", path.name), path) for path in _subfolders(folder))
+    if not named:
+        raise DataError(f"{folder}: no subfolder in it. Put the images of each class into a subfolder named after it")
+    distinct((name for name, _ in named), str(folder))
+    return dict(named)
+
+
+def _files(folder: Path, classes: Sequence[Label]) -> _Files:
+    """The images of all classes; a class must not be empty, nor be in one of training and test alone."""
+    folders = _class_folders(folder)
+    for name, path in folders.items():
+        if name not in classes:
+            raise DataError(f"{path}: a class without training images. Add them, or remove the folder")
+    items: list[Item] = []
+    labels: list[int] = []
+    ignored = [path for path in sorted(folder.iterdir()) if path.is_file() and _is_image(path)]
+    for number, name in enumerate(str(label) for label in classes):
+        if name not in folders:
+            raise DataError(f"{folder}: no subfolder for the class {name!r}, which has training images. Add it")
+        files = _visible_files(folders[name])
+        images = [path for path in files if _is_image(path)]
+        ignored += [path for path in files if not _is_image(path)]
+        if not images:
+            raise DataError(f"{folders[name]}: no images in it. Add some, or remove this class from all folders")
+        items += images
+        labels += [number] * len(images)
+    if ignored:
+        warnings.warn(
+            f"{folder}: left out {len(ignored)} file{'s' if len(ignored) > 1 else ''}, without an image's suffix or "
+            f"outside the classes' subfolders, such as {ignored[0]}",
+            stacklevel=2,
+        )
+    return _Files(items, torch.tensor(labels))
+
+
+def _visible_files(folder: Path) -> list[Path]:
+    """All files below a folder, but for hidden ones and those in hidden folders, which tools leave behind."""
+    return [
+        path
+        for path in sorted(folder.rglob("*"))
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts) and path.is_file()
+    ]
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")

@@ -1,0 +1,243 @@
+"""Hugging Face data sets: in a local folder (parquet files, or as `save_to_disk` leaves it), or on the hub."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cotransport.config import Augmentation, Data, nearest
+from cotransport.data.decoding import Encoded, Item
+from cotransport.data.images import Label, LabelledImages, stored_alike
+from cotransport.data.splits import TEST_SPLITS, Splits, distinct
+from cotransport.errors import DataError
+
+HUB_IDS = {"cifar100": "uoft-cs/cifar100", "imagenet": "ILSVRC/imagenet-1k"}
+LABEL_COLUMNS = {"cifar100": "fine_label"}
+HUB_TIMEOUT = 10.0
+"""Seconds in which the hub must answer. Its own library would try for half a minute without a network."""
+_SAVED_TO_DISK = ("dataset_dict.json", "state.json")
+
+
+def is_hugging_face(folder: Path) -> bool:
+    """Whether a folder holds a data set's tables, rather than a subfolder of images for each class."""
+    saved = any((folder / name).is_file() for name in _SAVED_TO_DISK)
+    return saved or any(next(folder.glob(f"{level}*.parquet"), None) for level in ("", "*/", "*/*/"))
+
+
+def is_hub_id(name: str) -> bool:
+    """Whether a name could be a data set's on the hub: `name` or `owner/name`.
+
+    >>> is_hub_id("uoft-cs/cifar100"), is_hub_id("./photos"), is_hub_id("a/b/c")
+    (True, False, False)
+    """
+    return re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name, re.ASCII) is not None
+
+
+class HuggingFace:
+    """A Hugging Face data set in a local folder or, without one, on the hub."""
+
+    augmentation = Augmentation()
+
+    def __init__(self, settings: Data, folder: Path | None) -> None:
+        self._settings, self._folder = settings, folder
+        self.name = settings.source if folder is None else folder.name or folder.resolve().name
+        self._location = str(folder) if folder else HUB_IDS.get(settings.source, settings.source)
+
+    @cached_property
+    def classes(self) -> tuple[Label, ...]:
+        """The names in the label column's type, or the distinct labels in it."""
+        names = getattr(self._features[self._label_column(self._features)], "names", None)
+        if names is not None:
+            return distinct(names, self._location)
+        return tuple(sorted({label for label in self._labels("train") if label is not None}))
+
+    def splits(self) -> Splits:
+        """The split `train`, and the first labelled one of `test`, `validation` and the like."""
+        parts = [self._rows("train")]
+        if not len(parts[0]):
+            raise DataError(f"{self._location}: the split train has no labelled rows. Set data.label_column to another")
+        others = (self._rows(split) for split in TEST_SPLITS if split in self._tables)
+        parts += islice((part for part in others if len(part)), 1)
+        images = stored_alike(parts, self._settings.image_size)
+        sets = [LabelledImages(part, rows.labels, self.classes) for part, rows in zip(images, parts, strict=True)]
+        return Splits(sets[0], sets[1] if len(sets) > 1 else None)
+
+    def _rows(self, split: str) -> _Rows:
+        """The labelled rows of a split."""
+        labels = self._labels(split)
+        number = {name: position for position, name in enumerate(self.classes)}
+        unknown = [label for label in labels if label is not None and label not in number]
+        if len(unknown) == len(labels) - labels.count(None):  # placeholders, as in published test splits
+            labels, unknown = [None] * len(labels), []
+        if unknown:
+            raise DataError(
+                f"{self._location}: the split {split} has the label {unknown[0]!r}, which train lacks. Remove the "
+                "rows of that label, or add some to train"
+            )
+        places = [place for place, label in enumerate(labels) if label is not None]
+        if 0 < len(places) < len(labels):
+            missing = len(labels) - len(places)
+            warnings.warn(
+                f"{self._location}: {missing} of {len(labels)} rows of {split} have no label and are left out",
+                stacklevel=3,
+            )
+        numbers = [number[label] for label in labels if label is not None]
+        return _Rows(
+            *self._images(split), places, torch.tensor(numbers, dtype=torch.int64), f"{self._location} {split}"
+        )
+
+    def _labels(self, split: str) -> list[Label | None]:
+        """The labels of a split's rows by class name, None where there is none."""
+        from pyarrow import types
+
+        table = self._tables[split]
+        column = self._label_column(table.features)
+        values = table.data.column(column)
+        names = getattr(table.features[column], "names", None)
+        if names is not None:  # -1 stands for a missing one
+            return [names[value] if value is not None and value >= 0 else None for value in values.to_pylist()]
+        if not any(fits(values.type) for fits in (types.is_integer, types.is_string, types.is_large_string)):
+            raise DataError(
+                f"{self._location}: the column {column!r} holds {values.type}, but labels are names (strings) or whole "
+                f"numbers. Set data.label_column to one of: {', '.join(table.features)}"
+            )
+        labels: list[Label | None] = values.to_pylist()
+        return labels
+
+    def _images(self, split: str) -> tuple[Any, str]:
+        """The table of a split, and its column of images."""
+        import datasets
+
+        table = self._tables[split]
+        column = self._image_column(table.features)
+        if type(table.features[column]).__name__ != "Image":  # chosen by the user: files' paths or bytes, perhaps
+            with self._explained(f"Set data.image_column to one of: {', '.join(table.features)}"):
+                table = table.cast_column(column, datasets.Image())
+        return table, column
+
+    @cached_property
+    def _tables(self) -> Any:  # noqa: ANN401 (splits by name)
+        import datasets
+
+        with self._explained():
+            if self._folder and any((self._folder / name).is_file() for name in _SAVED_TO_DISK):
+                tables = datasets.load_from_disk(self._location)
+            else:
+                tables = datasets.load_dataset(self._location)
+        if isinstance(tables, datasets.Dataset):
+            tables = {"train": tables}
+        if "train" not in tables:
+            raise DataError(
+                f"{self._location}: no split named train (found: {', '.join(tables)}). Give a data set that has one"
+            )
+        return tables
+
+    @cached_property
+    def _features(self) -> Any:  # noqa: ANN401 (Features)
+        """The columns' types, from the metadata alone where they tell them."""
+        import datasets
+        from pyarrow import parquet
+
+        features = None
+        with self._explained():
+            if self._folder is None:
+                features = datasets.load_dataset_builder(self._location).info.features
+            elif files := sorted(self._folder.rglob("*train*.parquet")) or sorted(self._folder.rglob("*.parquet")):
+                schema = parquet.read_schema(files[0])
+                if b"huggingface" in (schema.metadata or {}):
+                    features = datasets.Features.from_arrow_schema(schema)
+        return self._tables["train"].features if features is None else features
+
+    def _image_column(self, features: Any) -> str:  # noqa: ANN401
+        images = [name for name, kind in features.items() if type(kind).__name__ == "Image"]
+        return self._column("image_column", self._settings.image_column, images, features)
+
+    def _label_column(self, features: Any) -> str:  # noqa: ANN401
+        usual = LABEL_COLUMNS.get(self.name.rsplit("/", 1)[-1])
+        if self._settings.label_column is None and usual in features:
+            return str(usual)
+        labels = [name for name, kind in features.items() if type(kind).__name__ == "ClassLabel"]
+        plain = [name for name in ("label", "labels", "class") if name in features]
+        return self._column("label_column", self._settings.label_column, labels or plain, features)
+
+    def _column(self, field: str, chosen: str | None, candidates: list[str], features: Any) -> str:  # noqa: ANN401
+        if chosen is not None and chosen in features:
+            return chosen
+        if chosen is None and len(candidates) == 1:
+            return candidates[0]
+        kind = field.removesuffix("_column")
+        wrong = f"no column {chosen!r}{nearest(chosen, features)}" if chosen else f"which column is the {kind}?"
+        raise DataError(f"{self._location}: {wrong} Set data.{field} to one of: {', '.join(features)}")
+
+    @contextmanager
+    def _explained(self, remedy: str = "Check the path or the data set's id") -> Iterator[None]:
+        """Whatever the library and its network clients raise, as one kind of error."""
+        import datasets
+
+        shown, offline = not datasets.are_progress_bars_disabled(), datasets.config.HF_HUB_OFFLINE
+        datasets.disable_progress_bars()
+        try:
+            if self._folder is None and not self._hub_answers:
+                datasets.config.HF_HUB_OFFLINE = True  # what was downloaded before can still be used
+            yield
+        except DataError:
+            raise
+        except Exception as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+            raise DataError(f"{self._settings.source}: {self._nowhere}{reason}. {remedy}") from None
+        finally:
+            datasets.config.HF_HUB_OFFLINE = offline
+            if shown:
+                datasets.enable_progress_bars()
+
+    @cached_property
+    def _hub_answers(self) -> bool:
+        from huggingface_hub import HfApi
+        from huggingface_hub.errors import RepositoryNotFoundError
+
+        try:
+            HfApi().dataset_info(self._location, timeout=HUB_TIMEOUT)
+        except RepositoryNotFoundError:
+            raise ValueError(f"{self._location} does not exist or is private") from None
+        except Exception:  # no network, in one of many ways
+            return False
+        return True
+
+    @property
+    def _nowhere(self) -> str:
+        return "" if self._folder else "no such folder (nor under COTRANSPORT_DATA), and not found on the hub: "
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows(Sequence[Item]):
+    """Some rows of a table as images, read from the mapped file when they are asked for."""
+
+    table: Any
+    column: str
+    places: list[int]
+    """Where the rows stand in the table."""
+    labels: Tensor
+    """int64 (n,): the classes of their images."""
+    name: str
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 (slices are never asked for)
+        row = self.places[index]
+        image = self.table.data.column(self.column)[row]
+        if image.is_valid and image["bytes"].is_valid:
+            return Encoded(image["bytes"].as_py(), f"{self.name}, row {row}")
+        if image.is_valid and image["path"].is_valid:
+            return Path(image["path"].as_py())
+        raise DataError(f"{self.name}, row {row}: no image in the column {self.column!r}. Remove the row")

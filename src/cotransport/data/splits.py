@@ -1,0 +1,58 @@
+"""Images to learn from and images to be tested on."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from cotransport.data.images import Label, LabelledImages
+from cotransport.errors import DataError
+
+TEST_SPLITS = ("test", "validation", "valid", "val")
+"""What test images are called, the best name first."""
+_SEED = 1993
+
+
+class Splits(NamedTuple):
+    """Training images, and test images where the source has its own."""
+
+    train: LabelledImages
+    test: LabelledImages | None
+
+
+class DataSet(NamedTuple):
+    """Images to learn from and images to be tested on, with the same classes."""
+
+    train: LabelledImages
+    test: LabelledImages
+
+
+def divided(data: LabelledImages, share: float) -> DataSet:
+    """A share of each class held out, the same at every call; a class of one image keeps it for training."""
+    random = np.random.RandomState(_SEED)
+    kept, held = [], []
+    for number, name in enumerate(data.classes):
+        indices = random.permutation(torch.nonzero(data.labels == number).flatten().numpy())
+        if len(indices) == 1:
+            warnings.warn(
+                f"class {name!r} has one image: it is trained on, and there is none to test with", stacklevel=2
+            )
+        out = max(0, min(max(1, round(share * len(indices))), len(indices) - 1))
+        held.append(indices[:out])
+        kept.append(indices[out:])
+    train, test = (torch.from_numpy(np.sort(np.concatenate(parts))) for parts in (kept, held))
+    return DataSet(data.take(train), data.take(test))
+
+
+def distinct(names: Iterable[Label], where: str) -> tuple[Label, ...]:
+    """Names of classes as they are, if no two are the same."""
+    counts = Counter(names := tuple(names))
+    for name, count in counts.items():
+        if count > 1:
+            raise DataError(f"{where}: {count} classes are named {name!r}. Give every class a name of its own")
+    return names
