@@ -103,13 +103,13 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         method: str | Mapping[str, Any] | Method = "replay",
         backbone: str | Mapping[str, Any] | Backbone | nn.Module = "resnet32",
         *,
-        memory: Mapping[str, Any] | Budget = Budget(total=2000),  # noqa: B008 (settings are immutable)
-        schedule: Mapping[str, Any] | Schedule = Schedule(),  # noqa: B008
-        optimiser: Mapping[str, Any] | Optimiser = Optimiser(),  # noqa: B008
-        loss: Mapping[str, Any] | Loss = Loss(),  # noqa: B008
-        augmentation: Mapping[str, Any] | Augmentation = Augmentation(),  # noqa: B008
-        head: Mapping[str, Any] | Head = Head(),  # noqa: B008
-        device: Mapping[str, Any] | Device = Device(),  # noqa: B008
+        memory: Mapping[str, Any] | Budget = Budget(total=2000),
+        schedule: Mapping[str, Any] | Schedule = Schedule(),
+        optimiser: Mapping[str, Any] | Optimiser = Optimiser(),
+        loss: Mapping[str, Any] | Loss = Loss(),
+        augmentation: Mapping[str, Any] | Augmentation = Augmentation(),
+        head: Mapping[str, Any] | Head = Head(),
+        device: Mapping[str, Any] | Device = Device(),
         image_size: int | None = None,
         seed: int = 0,
     ) -> None:

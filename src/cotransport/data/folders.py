@@ -16,7 +16,7 @@ from cotransport.config import Augmentation, Data
 from cotransport.data.decoding import SUFFIXES, Item
 from cotransport.data.images import Label, LabelledImages, stored_alike
 from cotransport.data.splits import TEST_SPLITS, Splits, distinct
-from cotransport.errors import DataError
+from cotransport.errors import CotransportWarning, DataError
 
 
 class ImageFolder:
@@ -94,6 +94,7 @@ def _files(folder: Path, classes: Sequence[Label]) -> _Files:
         warnings.warn(
             f"{folder}: left out {len(ignored)} file{'s' if len(ignored) > 1 else ''}, without an image's suffix or "
             f"outside the classes' subfolders, such as {ignored[0]}",
+            CotransportWarning,
             stacklevel=2,
         )
     return _Files(items, torch.tensor(labels))

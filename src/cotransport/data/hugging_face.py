@@ -19,7 +19,7 @@ from cotransport.config import Augmentation, Data, nearest
 from cotransport.data.decoding import Encoded, Item
 from cotransport.data.images import Label, LabelledImages, stored_alike
 from cotransport.data.splits import TEST_SPLITS, Splits, distinct
-from cotransport.errors import DataError
+from cotransport.errors import CotransportWarning, DataError
 
 HUB_IDS = {"cifar100": "uoft-cs/cifar100", "imagenet": "ILSVRC/imagenet-1k"}
 LABEL_COLUMNS = {"cifar100": "fine_label"}
@@ -89,6 +89,7 @@ class HuggingFace:
             missing = len(labels) - len(places)
             warnings.warn(
                 f"{self._location}: {missing} of {len(labels)} rows of {split} have no label and are left out",
+                CotransportWarning,
                 stacklevel=3,
             )
         numbers = [number[label] for label in labels if label is not None]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from cotransport.data.images import Label, LabelledImages
-from cotransport.errors import DataError
+from cotransport.errors import CotransportWarning, DataError
 
 TEST_SPLITS = ("test", "validation", "valid", "val")
 """What test images are called, the best name first."""
@@ -39,9 +39,8 @@ def divided(data: LabelledImages, share: float) -> DataSet:
     for number, name in enumerate(data.classes):
         indices = random.permutation(torch.nonzero(data.labels == number).flatten().numpy())
         if len(indices) == 1:
-            warnings.warn(
-                f"class {name!r} has one image: it is trained on, and there is none to test with", stacklevel=2
-            )
+            message = f"class {name!r} has one image: it is trained on, and there is none to test with"
+            warnings.warn(message, CotransportWarning, stacklevel=2)
         out = max(0, min(max(1, round(share * len(indices))), len(indices) - 1))
         held.append(indices[:out])
         kept.append(indices[out:])
