@@ -11,7 +11,7 @@ from torch import nn
 
 from cotransport import IncrementalClassifier
 from cotransport.config import Augmentation, Budget, Schedule
-from cotransport.data import EncodedImages, LabelledImages
+from cotransport.data import EncodedImages, LabelledImages, PixelImages
 from cotransport.errors import ConfigError, CotransportWarning, DataError, TrainingError
 from tests.conftest import blobs
 
@@ -248,3 +248,14 @@ def test_everything_learned_is_in_the_state(two_tasks: Tasks) -> None:
     clf.learn(two_tasks[1])
     twin.learn(two_tasks[1])
     np.testing.assert_array_equal(twin.predict_proba(test), clf.predict_proba(test))
+
+
+def test_large_files_for_a_small_network_are_decoded_once(tmp_path: Path) -> None:
+    files = []
+    for i in range(4):
+        files.append(tmp_path / f"{i}.png")
+        Image.new("RGB", (100, 100), (60 * i, 0, 0)).save(files[-1])
+    clf = classifier(image_size=16, schedule=Schedule(epochs=1, batch_size=4))
+    clf.learn(files[:2], ["a", "b"]).learn(files[2:], ["c", "d"])
+    assert clf.state_.image_size == 16
+    assert all(isinstance(images, PixelImages) and images.size == 16 for images in clf.state_.memory.exemplars)

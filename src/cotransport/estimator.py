@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -134,7 +134,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             (n, h, w, 3), or a list of files, with a label for each.
         listener : is told how the training goes.
         """
-        self._learn(labelled(images, labels), listener)
+        self._learn(self._sized(images, labels), listener)
         return self
 
     def partial_fit(self, X: object, y: object = None, classes: object = None) -> IncrementalClassifier:  # noqa: N803
@@ -142,7 +142,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
         `classes` is accepted for compatibility and not needed: classes are added when their first images come.
         """
-        self._learn(labelled(X, y), None, known_classes=True)
+        self._learn(self._sized(X, y), None, known_classes=True)
         return self
 
     def fit(self, X: object, y: object = None) -> IncrementalClassifier:  # noqa: N803
@@ -153,7 +153,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def initialise(self, images: object, labels: object = None) -> IncrementalClassifier:
         """The first half of `learn`: a copy of this classifier that knows the new classes, not yet trained on them."""
         twin = copy.copy(self)
-        twin._learn(labelled(images, labels), None, train=False)
+        twin._learn(self._sized(images, labels), None, train=False)
         return twin
 
     @property
@@ -184,7 +184,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def score(self, X: object, y: object = None, sample_weight: object = None) -> float:  # noqa: N803
         """Share of the images whose class is predicted correctly."""
-        data = labelled(X, y)
+        data = labelled(X, y, self._state().image_size)
         truth = np.array(data.classes)[data.labels.numpy()]
         weights = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
         return float(np.average(self.predict(data) == truth, weights=weights))
@@ -204,14 +204,11 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     ) -> None:
         before: State | None = getattr(self, "state_", None)
         method = make_method(self.method)
-        size = before.image_size if before else self.image_size or data.images.size
-        data = _renumbered(replace(data, images=fitted(data.images, size)), before, known_classes)
-        old = len(before.classes) if before else 0
-        new = len(data.classes) - old
-        task = len(before.task_sizes) if before else 0
+        known, sizes, memory = (before.classes, before.task_sizes, before.memory) if before else ((), (), Memory())
+        data = _renumbered(data, known, known_classes)
+        new, task = len(data.classes) - len(known), len(sizes)
         trainer = self._trainer(task, listener)
-        memory = before.memory if before else Memory()
-        lesson = Lesson(data, memory.labelled(data.classes), old, new, self._section(Loss, "loss"))
+        lesson = Lesson(data, memory.labelled(data.classes), len(known), new, self._section(Loss, "loss"))
 
         if before is None or method.from_scratch:
             network = self._new_network(method, lesson, before, trainer)
@@ -228,8 +225,12 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             method.learn(network, lesson, trainer)
 
         memory = self._updated_memory(method, memory, data, network, trainer)
-        sizes = (*(before.task_sizes if before else ()), new)
-        self.state_ = State(data.classes, sizes, size, network.eval(), memory)
+        self.state_ = State(data.classes, (*sizes, new), data.images.size, network.eval(), memory)
+
+    def _sized(self, images: object, labels: object) -> LabelledImages:
+        """A lesson's images as the network sees them: in the first lesson of the size asked for, or their own."""
+        size = self.state_.image_size if hasattr(self, "state_") else self.image_size
+        return labelled(images, labels, size)
 
     def _new_network(self, method: Method, lesson: Lesson, before: State | None, trainer: Trainer) -> Network:
         """An untrained network without classes. Statistics of the images are those of the first task."""
@@ -253,8 +254,10 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """The memory after a task: the new images' exemplars added, all classes cut to their quota."""
         budget = method.budget(self._section(Budget, "memory"))
         quota = None if budget is None else budget.quota(len(data.classes))
-        if quota == 0 and budget == self.memory:
-            message = f"memory: a {budget!r} leaves no exemplar for each of {len(data.classes)} classes"
+        if quota == 0 and budget is not None and budget.total:
+            message = (
+                f"memory.total: {budget.total} leaves no exemplar for each of {len(data.classes)} classes. Raise it"
+            )
             warnings.warn(message, CotransportWarning, stacklevel=4)
         candidates: dict[int, Images] = {}
         for number in torch.nonzero(data.counts()).flatten().tolist():
@@ -315,11 +318,9 @@ def _as_settings(kind: type[SettingsType], value: Mapping[str, Any] | SettingsTy
     return made
 
 
-def _renumbered(data: LabelledImages, before: State | None, known_classes: bool) -> LabelledImages:
+def _renumbered(data: LabelledImages, known: tuple[Label, ...], known_classes: bool) -> LabelledImages:
     """The images with labels in order of arrival, and all classes seen."""
-    known = before.classes if before else ()
-    counts = data.counts()
-    for name, count in zip(data.classes, counts.tolist(), strict=True):
+    for name, count in zip(data.classes, data.counts().tolist(), strict=True):
         if count == 0:
             raise DataError(f"the class {name!r} has no images. Give at least one, or leave the class out")
         if name in known and not known_classes:

@@ -36,9 +36,9 @@ def images_of(images: object, size: int | None = None) -> Images:
     return stored([_item(image, f"image {place}") for place, image in enumerate(images)], size)
 
 
-def labelled_images(images: object, labels: object) -> LabelledImages:
+def labelled_images(images: object, labels: object, size: int | None = None) -> LabelledImages:
     """Images with a label for each; the classes are the distinct labels, sorted."""
-    stored_images = images_of(images)
+    stored_images = images_of(images, size)
     names = _labels(labels)
     if names.shape != (len(stored_images),):
         raise DataError(f"{len(stored_images)} images but labels of shape {names.shape}. Give one label for each image")

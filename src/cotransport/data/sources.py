@@ -6,6 +6,7 @@ A source tells its classes without reading an image, and loads its images into t
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -16,7 +17,7 @@ from cotransport.config import Augmentation, Data
 from cotransport.data.arrays import images_of, labelled_images
 from cotransport.data.folders import ImageFolder
 from cotransport.data.hugging_face import HuggingFace, is_hub_id, is_hugging_face
-from cotransport.data.images import Label, LabelledImages
+from cotransport.data.images import Label, LabelledImages, fitted
 from cotransport.data.splits import DataSet, Splits, divided
 from cotransport.errors import DataError
 
@@ -87,14 +88,14 @@ def load(source: Source, settings: Data) -> DataSet:
     return DataSet(train, test) if settings.validation is None else divided(train, settings.validation)
 
 
-def labelled(images: object, labels: object = None) -> LabelledImages:
-    """What a user hands to the estimator: a folder or data set by name, or images with their labels."""
+def labelled(images: object, labels: object = None, size: int | None = None) -> LabelledImages:
+    """What a user hands to the estimator, in a given size: a folder or data set by name, or images with labels."""
     if isinstance(images, LabelledImages):
-        return images
+        return images if size is None else replace(images, images=fitted(images.images, size))
     if labels is not None:
-        return labelled_images(images, labels)
+        return labelled_images(images, labels, size)
     if isinstance(images, str | os.PathLike):
-        return open_source(Data(source=os.fspath(images))).splits().train
+        return open_source(Data(source=os.fspath(images), image_size=size)).splits().train
     raise DataError(
         "labels are missing: give learn(images, labels), or the path of a folder with a subfolder per class"
     )
