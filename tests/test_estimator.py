@@ -200,6 +200,10 @@ def test_scikit_learns_manners(two_tasks: Tasks) -> None:
         ({"schedule": {"epoch": 3}}, r"schedule: epoch: unknown key; did you mean 'epochs'"),
         ({"memory": 2000}, r"memory: give Budget\(\.\.\.\) or a dictionary"),
         ({"method": "repaly"}, r"'repaly' is not a method"),
+        ({"method": 3}, r"3 is not a method's name"),
+        ({"image_size": -4}, r"image_size: give a whole number of at least 1, not -4"),
+        ({"seed": -1}, r"seed: give a whole number of at least 0"),
+        ({"backbone": nn.Sequential(nn.Flatten(), nn.Linear(7, 3))}, r"backbone: does not take images of 8 x 8 pixels"),
     ],
 )
 def test_wrong_settings(two_tasks: Tasks, settings: dict[str, object], message: str) -> None:

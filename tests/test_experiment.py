@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 
 from cotransport import experiment
-from cotransport.errors import RunError, TrainingError
+from cotransport.data import DataSet, LabelledImages
+from cotransport.errors import DataError, RunError, TrainingError
 from cotransport.recipe import Recipe, load_recipe
 from cotransport.results import Result, Step, find_results
 from cotransport.training import Figures
+from tests.conftest import blobs
 
 QUICK = [
     "schedule.epochs=1",
@@ -110,7 +112,7 @@ def test_finished_runs_are_kept(finished: tuple[Path, Quiet]) -> None:
 
 
 def test_a_finished_run_of_another_recipe_is_not_mistaken(finished: tuple[Path, Quiet]) -> None:
-    with pytest.raises(RunError, match=r"another recipe \(it differs in schedule\).*--overwrite"):
+    with pytest.raises(RunError, match=r"a run of another recipe \(it differs in schedule\).*--overwrite"):
         experiment.run(recipe("schedule.epochs=2"), finished[0], watcher=Quiet())
 
 
@@ -142,6 +144,48 @@ def test_an_unfinished_run_is_resumed_or_overwritten(tmp_path: Path, finished: t
     assert comparable(resumed) == comparable(again)
     twin = Result.load(finished[0] / "keeps some-seed1" / "result.json")
     assert again.curve == twin.curve
+
+
+def test_an_unfinished_run_is_not_resumed_with_another_recipe(tmp_path: Path) -> None:
+    (tmp_path / "replay-seed1").mkdir()
+    started = tmp_path / "replay-seed1" / "recipe.json"
+    started.write_text(json.dumps(recipe("methods=[replay]").model_dump(mode="json")), encoding="utf-8")
+    with pytest.raises(RunError, match=r"a run of another recipe \(it differs in .*schedule"):
+        experiment.run(
+            recipe("methods=[replay]", "seeds=[1]", "schedule.epochs=2"), tmp_path, resume=True, watcher=Quiet()
+        )
+    started.write_text("[", encoding="utf-8")
+    with pytest.raises(RunError, match=r"recipe\.json: damaged\. Start the run anew with --overwrite"):
+        experiment.run(recipe("methods=[replay]", "seeds=[1]"), tmp_path, resume=True, watcher=Quiet())
+
+
+def test_one_setting_of_the_augmentation_leaves_the_others_as_they_suit_the_data(tmp_path: Path) -> None:
+    (result,) = experiment.run(
+        recipe("methods=[finetune]", "seeds=[1]", "augmentation.brightness=0.1"), tmp_path, watcher=Quiet()
+    )
+    used = result.recipe["augmentation"]
+    assert (used["brightness"], used["flip"], used["crop_padding"]) == (0.1, False, 1)
+
+
+def test_the_metric_counts_everywhere(tmp_path: Path) -> None:
+    (result,) = experiment.run(recipe("methods=[finetune]", "seeds=[1]", "metric=top5"), tmp_path, watcher=Quiet())
+    last = result.steps[-1]
+    assert result.last_accuracy == last.top5
+    # the task's accuracies, weighted by their images, make up the whole
+    images = [sum(map(sum, result.confusion[start:end])) for start, end in ((0, 4), (4, 8), (8, 10))]
+    together = sum(a * n for a, n in zip(last.per_task, images, strict=True) if a is not None) / sum(images)
+    assert together == pytest.approx(last.top5)
+
+
+def test_a_class_without_training_images_is_found_before_the_first_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = DataSet(blobs(2, 4), blobs(2, 2))
+    hollow = LabelledImages(data.train.images, data.train.labels * 0, data.train.classes)
+    monkeypatch.setattr(experiment, "load", lambda *_: DataSet(hollow, data.test))
+    with pytest.raises(DataError, match="'class 1' has no training images"):
+        experiment.run(recipe("stream={classes: [['0'], ['1']]}"), tmp_path, watcher=Quiet())
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_failed_run_leaves_no_result(tmp_path: Path) -> None:

@@ -48,11 +48,11 @@ def test_accuracy_per_task_of_uneven_tasks() -> None:
     # tasks: classes 0-2, class 3, classes 4-5
     labels = np.array([0, 1, 2, 2, 3, 4, 5])
     predicted = np.array([0, 1, 2, 5, 4, 4, 0])
-    assert metrics.accuracy_per_task(predicted, labels, [3, 1, 2]) == [75.0, 0.0, 50.0]
+    assert metrics.accuracy_per_task(predicted == labels, labels, [3, 1, 2]) == [75.0, 0.0, 50.0]
 
 
 def test_a_task_without_test_images_has_no_accuracy() -> None:
-    first, second = metrics.accuracy_per_task(np.array([0]), np.array([0]), [1, 1])
+    first, second = metrics.accuracy_per_task(np.array([True]), np.array([0]), [1, 1])
     assert first == 100.0
     assert np.isnan(second)
 

@@ -319,6 +319,10 @@ def test_other_settings_are_another_method_and_not_another_seed() -> None:
     elsewhere = {**RECIPE, "name": "mine", "seeds": [2], "device": {"accelerator": "cuda", "processes": 4}}
     same = grouped([make_result(seed=1), make_result(seed=2, recipe=elsewhere)])[0]
     assert [(method.name, method.seeds) for method in same.methods] == [("Replay", 2)]
+    twice = grouped([make_result(), make_result(recipe=elsewhere)])[0]
+    assert (twice.methods[0].seeds, twice.repeated) == (1, 1)
+    differing = grouped([make_result(), make_result(recipe=elsewhere, per_task=[[90.0], [70.0, 81.0]])])[0]
+    assert (differing.methods[0].seeds, differing.repeated) == (2, 0)
 
 
 def test_the_same_run_found_twice_counts_once() -> None:
@@ -359,7 +363,7 @@ def test_the_finding_is_told_from_the_numbers() -> None:
     assert wording.finding(grouped([replay, coil, oracle])[0]) == [
         "COIL reaches 82.5\N{NO-BREAK SPACE}% on average over 2 tasks, 2.5 points ahead of Replay.",
         "Oracle, trained on the data of all tasks, reaches 90.0\N{NO-BREAK SPACE}%: 7.5 points more.",
-        "COIL forgets 20.0 points of what it had learned, the least of all; Replay forgets most, 30.0 points.",
+        "COIL forgets 20.0 points of what it had learned; Replay forgets most, 30.0 points.",
     ]
     assert wording.finding(grouped([coil])[0]) == [
         "COIL reaches 82.5\N{NO-BREAK SPACE}% on average over 2 tasks.",

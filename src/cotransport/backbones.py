@@ -121,13 +121,18 @@ BACKBONES: dict[str, Callable[[config.Backbone, int], nn.Module]] = {
 }
 
 
-def build(settings: config.Backbone, image_size: int) -> nn.Module:
-    """The backbone with this name, for images of this size."""
+def check_known(settings: config.Backbone) -> None:
+    """Raise an error if there is no backbone of this name."""
     if settings.name not in BACKBONES:
         raise ConfigError(
             f"backbone.name: {settings.name!r} is not known{nearest(settings.name, BACKBONES)} "
             f"Known: {', '.join(BACKBONES)}; the estimator also takes a torch module"
         )
+
+
+def build(settings: config.Backbone, image_size: int) -> nn.Module:
+    """The backbone with this name, for images of this size."""
+    check_known(settings)
     return BACKBONES[settings.name](settings, image_size)
 
 
@@ -136,8 +141,11 @@ def feature_dimension(backbone: nn.Module, image_size: int) -> int:
     training = backbone.training
     backbone.eval()
     parameter = next(backbone.parameters(), torch.empty(0))
-    with torch.no_grad():
-        features = backbone(torch.zeros(1, 3, image_size, image_size, device=parameter.device))
+    try:
+        with torch.no_grad():
+            features = backbone(torch.zeros(1, 3, image_size, image_size, device=parameter.device))
+    except RuntimeError as error:
+        raise ConfigError(f"backbone: does not take images of {image_size} x {image_size} pixels ({error})") from None
     backbone.train(training)
     if not isinstance(features, Tensor) or features.ndim != 2:
         found = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__

@@ -42,9 +42,6 @@ def main() -> None:
     except OSError as error:  # a full disk, a folder that may not be written to
         err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
         sys.exit(1)
-    except KeyboardInterrupt:
-        err.print("stopped. Go on with --resume")
-        sys.exit(130)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
@@ -105,8 +102,15 @@ def run(
     folder = folder or Path("runs") / chosen.name
     first = fabric_for(chosen.device).is_global_zero
     console = out if first else Console(quiet=True)
-    with ConsoleWatcher(console, len(experiment.runs_of(chosen))) as watcher:
-        experiment.run(chosen, folder, resume=resume, overwrite=overwrite, watcher=watcher)
+    kept = [] if overwrite else experiment.finished_runs(chosen, folder)
+    if kept:
+        console.print(f"finished before and kept: {escape(', '.join(one.folder for one in kept))}", soft_wrap=True)
+    try:
+        with ConsoleWatcher(console, len(experiment.runs_of(chosen)) - len(kept), chosen.metric) as watcher:
+            experiment.run(chosen, folder, resume=resume, overwrite=overwrite, watcher=watcher)
+    except KeyboardInterrupt:
+        err.print("stopped. Finished runs are kept; go on with --resume")
+        raise typer.Exit(130) from None
     if first:
         page = write_report([folder])
         _show_summary(folder)
@@ -144,15 +148,18 @@ def _show_summary(folder: Path) -> None:
 
     with (folder / "summary.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    table = Table("method", "average", "last", "forgetting", box=None, header_style="bold")
+    table = Table("method", "seeds", "average", "last", "forgetting", box=None, header_style="bold")
     for row in rows:
-        columns = ("average_incremental_accuracy_mean", "last_accuracy_mean", "forgetting_mean")
-        table.add_row(escape(row["name"]), *(_rounded(row[column]) for column in columns))
+        columns = ("average_incremental_accuracy", "last_accuracy", "forgetting")
+        cells = [_estimate(row[f"{column}_mean"], row[f"{column}_std"]) for column in columns]
+        table.add_row(escape(row["name"]), row["seeds"], *cells)
     out.print(table)
 
 
-def _rounded(text: str) -> str:
-    return f"{float(text):.1f}" if text else "–"
+def _estimate(mean: str, deviation: str) -> str:
+    if not mean:
+        return "–"
+    return f"{float(mean):.1f}" + (f" ± {float(deviation):.1f}" if deviation else "")
 
 
 def _show_plan(plan: Plan) -> None:

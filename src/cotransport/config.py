@@ -23,7 +23,7 @@ SettingsType = TypeVar("SettingsType", bound="Settings")
 class Settings(BaseModel):
     """Immutable and strict about names: an unknown key is an error that shows the nearest known one."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Data(Settings):
@@ -63,7 +63,9 @@ class Stream(Settings):
     def _one_way_to_split(self) -> Stream:
         ways = [self.tasks is not None, self.step is not None, self.classes is not None]
         if sum(ways) != 1 or (self.base is not None and self.step is None):
-            raise ValueError("give one of: tasks; step (with or without base); classes")
+            raise ValueError(
+                "give one of: tasks; step (with or without base); classes. Set what is there already to null"
+            )
         if self.classes is not None and self.subset is not None:
             raise ValueError("classes lists every class by name, so subset has nothing to choose: leave one out")
         return self
@@ -78,7 +80,7 @@ class Budget(Settings):
     @model_validator(mode="after")
     def _one_budget(self) -> Budget:
         if (self.total is None) == (self.per_class is None):
-            raise ValueError("give one of: total; per_class")
+            raise ValueError("give one of: total; per_class. Set the other to null")
         return self
 
     def quota(self, classes: int) -> int:
@@ -198,6 +200,13 @@ class Logging(Settings):
     tensorboard: bool = False
 
 
+_PLAIN_WORDS = {
+    "missing": "is missing",
+    "tuple_type": "give a list, for example [1, 2]",
+    "model_type": "give a section with keys, for example {key: value}",
+}
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown word: `; did you mean 'x'?`, or a full stop if no known word is near.
 
@@ -213,21 +222,29 @@ def validated(kind: type[SettingsType], values: Mapping[str, Any], where: str) -
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
-        lines = [_explained(kind, detail) for detail in error.errors()]
+        details = error.errors()
+        places = [detail["loc"] for detail in details]
+        # a list whose items are wrong is also called too short
+        follows = [any(len(p) > len(loc) and p[: len(loc)] == loc for p in places) for loc in places]
+        lines = [_explained(kind, detail) for detail, echo in zip(details, follows, strict=True) if not echo]
         raise ConfigError(f"{where}: " + "\n  ".join(lines)) from None
 
 
 def _explained(kind: type[Settings], detail: Any) -> str:  # noqa: ANN401 (pydantic's ErrorDetails)
     path, value = detail["loc"], detail.get("input")
-    field = ".".join(str(part) for part in path) or "recipe"
+    field = ".".join(str(part) for part in path)
     if detail["type"] == "extra_forbidden":
         known = sorted(_section(kind, path[:-1]).model_fields)
         return f"{field}: unknown key{nearest(str(path[-1]), known)} Allowed here: {', '.join(known)}"
+    if detail["type"] in _PLAIN_WORDS:
+        return f"{field}: {_PLAIN_WORDS[detail['type']]}"
     message = detail["msg"].removeprefix("Value error, ")
+    if not field:
+        return str(message)
     if detail["type"] == "literal_error":
         allowed = [str(choice) for choice in _choices(kind, path)]
         return f"{field}: {value!r} is not allowed{nearest(str(value), allowed)} Allowed: {', '.join(allowed)}"
-    if detail["type"] == "missing" or isinstance(value, Mapping):
+    if isinstance(value, Mapping):
         return f"{field}: {message}"
     return f"{field}: {message} (got {value!r})"
 

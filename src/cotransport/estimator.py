@@ -204,6 +204,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     ) -> None:
         before: State | None = getattr(self, "state_", None)
         method = make_method(self.method)
+        _check_whole("seed", self.seed, at_least=0)
         known, sizes, memory = (before.classes, before.task_sizes, before.memory) if before else ((), (), Memory())
         data = _renumbered(data, known, known_classes)
         new, task = len(data.classes) - len(known), len(sizes)
@@ -230,6 +231,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def _sized(self, images: object, labels: object) -> LabelledImages:
         """A lesson's images as the network sees them: in the first lesson of the size asked for, or their own."""
         size = self.state_.image_size if hasattr(self, "state_") else self.image_size
+        if size is not None:
+            _check_whole("image_size", size, at_least=1)
         return labelled(images, labels, size)
 
     def _new_network(self, method: Method, lesson: Lesson, before: State | None, trainer: Trainer) -> Network:
@@ -316,6 +319,11 @@ def _as_settings(kind: type[SettingsType], value: Mapping[str, Any] | SettingsTy
         raise ConfigError(f"{name}: give {kind.__name__}(...) or a dictionary with its keys, not {value!r}")
     made: SettingsType = config.validated(kind, value, name)
     return made
+
+
+def _check_whole(name: str, value: object, at_least: int) -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < at_least:
+        raise ConfigError(f"{name}: give a whole number of at least {at_least}, not {value!r}")
 
 
 def _renumbered(data: LabelledImages, known: tuple[Label, ...], known_classes: bool) -> LabelledImages:

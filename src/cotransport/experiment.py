@@ -12,15 +12,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
 
 from cotransport import __version__, metrics
+from cotransport.config import Augmentation
 from cotransport.data import LabelledImages, Source, load, open_source
-from cotransport.errors import CotransportError, RunError
+from cotransport.errors import CotransportError, DataError, RunError
 from cotransport.estimator import IncrementalClassifier
 from cotransport.methods import Method
 from cotransport.recipe import Recipe, label_of
@@ -68,6 +69,11 @@ class Watcher(Protocol):
         """A run is finished and written."""
 
 
+def finished_runs(recipe: Recipe, out: Path) -> list[Run]:
+    """The runs that are there already."""
+    return [one for one in runs_of(recipe) if (out / one.folder / RESULT).is_file()]
+
+
 def runs_of(recipe: Recipe) -> list[Run]:
     """All runs of a recipe, seed by seed."""
     return [Run(method, seed) for seed in recipe.seeds for method in recipe.methods]
@@ -78,10 +84,12 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = Fa
     fabric = fabric_for(recipe.device)
     first = fabric.is_global_zero
     source = open_source(recipe.data)
+    recipe = recipe.model_copy(update={"augmentation": _augmentation(recipe, source)})
     split = split_classes(source.classes, recipe.stream)
     pending = _agreed(fabric, lambda: _prepared(recipe, out, resume=resume, overwrite=overwrite))
     if pending:
         stream = TaskStream(load(source, recipe.data), split)
+        _check_classes(stream)
         for one in runs_of(recipe):
             if one.folder not in pending:
                 continue
@@ -89,7 +97,7 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = Fa
             if first:
                 folder.mkdir(parents=True, exist_ok=True)
                 write_atomically(folder / STARTED, json.dumps(_dump(recipe), indent=1))
-            result = _one_run(recipe, one, source, stream, folder, watcher)
+            result = _one_run(recipe, one, stream, folder, watcher)
             if first:
                 result.save(folder)
                 watcher.run_done()
@@ -97,7 +105,7 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = Fa
     return [Result.load(out / one.folder / RESULT) for one in runs_of(recipe)]
 
 
-def _one_run(recipe: Recipe, one: Run, source: Source, stream: TaskStream, folder: Path, watcher: Watcher) -> Result:
+def _one_run(recipe: Recipe, one: Run, stream: TaskStream, folder: Path, watcher: Watcher) -> Result:
     classifier = IncrementalClassifier(
         one.method,
         recipe.backbone,
@@ -105,7 +113,7 @@ def _one_run(recipe: Recipe, one: Run, source: Source, stream: TaskStream, folde
         schedule=recipe.schedule,
         optimiser=recipe.optimiser,
         loss=recipe.loss,
-        augmentation=recipe.augmentation or source.augmentation,
+        augmentation=recipe.augmentation or Augmentation(),
         head=recipe.head,
         device=recipe.device,
         seed=one.seed,
@@ -129,7 +137,7 @@ def _one_run(recipe: Recipe, one: Run, source: Source, stream: TaskStream, folde
         classifier.learn(task.train, listener=listen)
         seconds = time.perf_counter() - begun
         sizes = stream.sizes[: task.number + 1]
-        step, confusion = evaluate(classifier, task.seen_test, sizes)
+        step, confusion = evaluate(classifier, task.seen_test, sizes, recipe.metric)
         step = step.model_copy(update={"train_seconds": seconds, "images_per_second": speed[0]})
         steps.append(step)
         log.step(step, task.number)
@@ -139,13 +147,34 @@ def _one_run(recipe: Recipe, one: Run, source: Source, stream: TaskStream, folde
     return _result(recipe, one, stream, steps, confusion)
 
 
+def _augmentation(recipe: Recipe, source: Source) -> Augmentation:
+    """What suits the data, changed by what the recipe says."""
+    said = recipe.augmentation.model_dump(exclude_unset=True) if recipe.augmentation else {}
+    return source.augmentation.model_copy(update=said)
+
+
+def _check_classes(stream: TaskStream) -> None:
+    """Better now than when the task arrives."""
+    counts = stream.data.train.counts()
+    for label in (label for task in stream.split for label in task):
+        if not counts[label]:
+            name = stream.data.train.classes[label]
+            raise DataError(f"the class {name!r} has no training images. Leave it out of stream.classes, or add some")
+    if not len(stream.data.test):
+        raise DataError("no images to test with. Give every class at least two images, or a folder test/")
+
+
 def evaluate(
-    classifier: IncrementalClassifier, test: LabelledImages, task_sizes: Sequence[int]
+    classifier: IncrementalClassifier,
+    test: LabelledImages,
+    task_sizes: Sequence[int],
+    metric: Literal["top1", "top5"] = "top1",
 ) -> tuple[Step, metrics.Integers]:
     """Figures of a classifier on test images of all classes seen, and the confusion matrix. The times are left at 0."""
     scores = classifier.scores(test)
     own = classifier.own_scores(scores).numpy()
     labels, predicted = test.labels.numpy(), own.argmax(axis=1)
+    hits = metrics.top_k_hits(own, labels, 1 if metric == "top1" else 5)
     ncm = None if scores.ncm is None else metrics.top_k_accuracy(scores.ncm.numpy(), labels, 1)
     step = Step(
         classes_seen=len(test.classes),
@@ -153,7 +182,7 @@ def evaluate(
         top5=_known(metrics.top_k_accuracy(own, labels, 5)),
         head_top1=_known(metrics.top_k_accuracy(scores.head.numpy(), labels, 1)),
         ncm_top1=None if ncm is None else _known(ncm),
-        per_task=[_known(value) for value in metrics.accuracy_per_task(predicted, labels, task_sizes)],
+        per_task=[_known(value) for value in metrics.accuracy_per_task(hits, labels, task_sizes)],
         train_seconds=0.0,
         images_per_second=0.0,
     )
@@ -241,10 +270,12 @@ def _prepared(recipe: Recipe, out: Path, *, resume: bool, overwrite: bool) -> se
         if overwrite and (finished or begun):
             shutil.rmtree(folder)
         elif finished:
-            _same_recipe(recipe, one, Result.load(folder / RESULT), folder)
+            _same_recipe(recipe, one, Result.load(folder / RESULT).recipe, folder)
             continue
         elif begun and not resume:
             raise RunError(f"{folder}: an unfinished run. Go on with --resume, or start it anew with --overwrite")
+        elif begun:
+            _same_recipe(recipe, one, _begun_with(folder / STARTED), folder)
         elif folder.exists() and not folder.is_dir():
             raise RunError(f"{folder}: in the way of a run's folder. Move it, or choose another --out")
         pending.add(one.folder)
@@ -255,17 +286,28 @@ def _prepared(recipe: Recipe, out: Path, *, resume: bool, overwrite: bool) -> se
     return pending
 
 
-def _same_recipe(recipe: Recipe, one: Run, result: Result, folder: Path) -> None:
-    """A finished run counts only for the recipe it was made with; where it ran and what it logged does not matter."""
-    here, there = _dump(recipe), dict(result.recipe)
+def _begun_with(path: Path) -> dict[str, Any]:
+    """The recipe that a run was begun with."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        values = None
+    if not isinstance(values, dict):
+        raise RunError(f"{path}: damaged. Start the run anew with --overwrite")
+    return values
+
+
+def _same_recipe(recipe: Recipe, one: Run, begun_with: dict[str, Any], folder: Path) -> None:
+    """A run counts only for the recipe it was made with; where it ran and what it logged does not matter."""
+    here, there = _dump(recipe), dict(begun_with)
     for key in ("name", "description", "device", "logging", "methods", "seeds"):
         here.pop(key), there.pop(key, None)
     here["method"] = _method_dump(_dump(recipe), one.label)
-    there["method"] = _method_dump(result.recipe, one.label)
+    there["method"] = _method_dump(begun_with, one.label)
     different = [key for key in here if here[key] != there.get(key)]
     if different:
         raise RunError(
-            f"{folder}: a finished run of another recipe (it differs in {', '.join(different)}). "
+            f"{folder}: a run of another recipe (it differs in {', '.join(different)}). "
             "Choose another --out, or start anew with --overwrite"
         )
 
@@ -358,6 +400,3 @@ def plan(recipe: Recipe) -> Plan:
     source = open_source(recipe.data)
     names = tuple(str(name) for name in source.classes)
     return Plan(recipe, names, split_classes(source.classes, recipe.stream))
-
-
-__all__ = ["Plan", "Run", "Watcher", "environment", "evaluate", "expected_work", "plan", "run", "runs_of"]

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
+Hits = npt.NDArray[np.bool_]
 
 
 def top_k_accuracy(scores: npt.NDArray[np.floating], labels: Integers, k: int) -> float:
@@ -24,25 +25,27 @@ def top_k_accuracy(scores: npt.NDArray[np.floating], labels: Integers, k: int) -
     >>> top_k_accuracy(np.array([[0.1, 0.7, 0.2], [0.6, 0.3, 0.1]]), np.array([2, 0]), k=1)
     50.0
     """
-    if len(labels) == 0:
-        return float("nan")
+    return _percentage(top_k_hits(scores, labels, k))
+
+
+def top_k_hits(scores: npt.NDArray[np.floating], labels: Integers, k: int) -> Hits:
+    """For each image whether its label is among the k best scores."""
     own = np.take_along_axis(scores, labels[:, None], axis=1)
     earlier = np.arange(scores.shape[1]) < labels[:, None]
     higher = ~(scores <= own)  # what is not a number counts as higher, and is never right itself
     rank = higher.sum(axis=1) + ((scores == own) & earlier).sum(axis=1)
-    return 100.0 * float(((rank < k) & ~np.isnan(own[:, 0])).mean())
+    return np.asarray((rank < k) & ~np.isnan(own[:, 0]))
 
 
-def accuracy_per_task(predicted: Integers, labels: Integers, task_sizes: Sequence[int]) -> list[float]:
+def accuracy_per_task(hits: Hits, labels: Integers, task_sizes: Sequence[int]) -> list[float]:
     """Accuracy in percent on each task's images; classes are numbered in order of arrival, so tasks may be uneven.
 
-    >>> accuracy_per_task(np.array([0, 1, 1, 3]), np.array([0, 0, 1, 3]), task_sizes=[1, 3])
+    >>> accuracy_per_task(np.array([True, False, True, True]), np.array([0, 0, 1, 3]), task_sizes=[1, 3])
     [50.0, 100.0]
     """
     task_of_class = np.repeat(np.arange(len(task_sizes)), task_sizes)
     task = task_of_class[labels]
-    hit = predicted == labels
-    return [100.0 * float(hit[task == t].mean()) if (task == t).any() else float("nan") for t in range(len(task_sizes))]
+    return [_percentage(hits[task == number]) for number in range(len(task_sizes))]
 
 
 def accuracy_matrix(per_task: Sequence[Sequence[float | None]]) -> Floats:
@@ -87,3 +90,7 @@ def confusion_matrix(predicted: Integers, labels: Integers, classes: int) -> Int
 def _mean(values: Floats) -> float:
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else 0.0
+
+
+def _percentage(hits: Hits) -> float:
+    return 100.0 * float(hits.mean()) if len(hits) else float("nan")

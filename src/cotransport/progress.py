@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -18,8 +19,8 @@ SECONDS_BETWEEN_LINES = 10.0
 class ConsoleWatcher:
     """Shows the run, task, epoch, loss, training accuracy, speed, and the time left for everything that is planned."""
 
-    def __init__(self, console: Console, runs: int) -> None:
-        self._console, self._runs, self._number = console, runs, 0
+    def __init__(self, console: Console, runs: int, metric: Literal["top1", "top5"] = "top1") -> None:
+        self._console, self._runs, self._number, self._metric = console, runs, 0, metric
         self._begun = self._told = time.perf_counter()
         self._done = 0  # images processed in this experiment, before the current task
         self._work: list[int] = []
@@ -41,7 +42,7 @@ class ConsoleWatcher:
             self._progress.start()
             self._bar = self._progress.add_task("reading images", total=None, figures="")
         else:
-            self._console.print("reading images")
+            self._console.print("reading images" if self._runs else "nothing is left to run")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -56,7 +57,7 @@ class ConsoleWatcher:
             self._begun = time.perf_counter()  # the time to read images is not to be expected again
         self._console.print(f"[bold]{run.label}[/], seed {run.seed} (run {self._number} of {self._runs})")
         if self._progress:
-            self._progress.reset(self._bar, total=sum(work), completed=0)
+            self._progress.reset(self._bar, total=sum(work), completed=0, description="task 1", figures="")
 
     def figures(self, figures: Figures) -> None:
         """The training of a task goes on."""
@@ -77,9 +78,11 @@ class ConsoleWatcher:
         """A task is learned and evaluated."""
         self._task += 1
         self._done += self._work[self._task - 1]
-        top1, ncm = ("–" if value is None else f"{value:.1f} %" for value in (step.top1, step.ncm_top1))
+        own = step.top1 if self._metric == "top1" else step.top5
+        accuracy, ncm = ("–" if value is None else f"{value:.1f} %" for value in (own, step.ncm_top1))
+        classes = "1 class" if step.classes_seen == 1 else f"{step.classes_seen} classes"
         self._console.print(
-            f"  task {self._task}/{len(self._work)}: {top1} on {step.classes_seen} classes "
+            f"  task {self._task}/{len(self._work)}: {accuracy} on {classes} "
             f"[dim](nearest mean {ncm}; {step.train_seconds:.1f} s, {step.images_per_second:,.0f} images/s)[/]"
         )
 

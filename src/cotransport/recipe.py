@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
+from cotransport.backbones import check_known
 from cotransport.config import (
     Augmentation,
     Backbone,
@@ -34,13 +35,7 @@ def _dumped(method: Method) -> dict[str, Any]:
     return {"name": method.name, **method.model_dump(mode="json")}
 
 
-def _made(value: Any) -> Method:  # noqa: ANN401 (whatever the recipe says)
-    if not isinstance(value, str | Mapping | Method):
-        raise ConfigError(f"{value!r} is not a method's name, nor a mapping with its name and settings")
-    return make_method(value)
-
-
-AnyMethod = Annotated[Method, BeforeValidator(_made), PlainSerializer(_dumped)]
+AnyMethod = Annotated[Method, BeforeValidator(make_method), PlainSerializer(_dumped)]
 
 
 class Recipe(Settings):
@@ -72,6 +67,7 @@ class Recipe(Settings):
                 raise ValueError(f"methods: several are labelled {label!r}. Give each a label of its own")
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("seeds: one is listed twice")
+        check_known(self.backbone)
         return self
 
 
@@ -100,14 +96,29 @@ def load_recipe(name: str, overrides: Sequence[str] = (), data: str | None = Non
         try:
             value = yaml.safe_load(text)
         except yaml.YAMLError:
-            value = text
+            raise ConfigError(
+                f"--set {override}: not valid YAML after the equals sign. Close brackets and quotes"
+            ) from None
         _set(values, key.split("."), value)
     return validated(Recipe, values, f"recipe {name}")
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is there twice, where YAML would forget the first."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """A mapping with distinct keys."""
+        keys = [key.value for key, _ in node.value]
+        for key, _ in node.value:
+            if keys.count(key.value) > 1:
+                problem = f"the key {key.value!r} is there twice"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.value[-1][0].start_mark)
+        return super().construct_mapping(node, deep)
+
+
 def _parsed(path: Path, name: str) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except FileNotFoundError:
         known = bundled_recipes()
         hint = f"{nearest(name, known)} Bundled: {', '.join(known)}"

@@ -31,6 +31,7 @@ class Step(_Record):
     ncm_top1: float | None
     """Accuracy of the nearest class mean, None for a method that keeps no exemplars."""
     per_task: list[float | None]
+    """The metric on each task's images."""
     train_seconds: float
     images_per_second: float
 

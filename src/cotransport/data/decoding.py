@@ -122,6 +122,8 @@ def _blamed(name: str) -> Iterator[None]:
 def _reason(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "no such file. Check the path"
+    if isinstance(error, IsADirectoryError):
+        return "a folder, not an image. Give the files in it; to learn a folder by name, give no labels"
     if isinstance(error, UnidentifiedImageError):
         return f"not an image of a known format ({', '.join(FORMATS)}), or damaged. Replace or remove the file"
     if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):

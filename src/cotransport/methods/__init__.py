@@ -18,13 +18,16 @@ def known_methods() -> dict[str, type[Method]]:
     """All methods by name: those of this package, and any other subclass of `Method` that has been imported."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
-    return {kind.name: kind for kind in sorted(_subclasses(Method), key=lambda kind: kind.name)}
+    named = [kind for kind in _subclasses(Method) if "name" in vars(kind)]
+    return {kind.name: kind for kind in sorted(named, key=lambda kind: kind.name)}
 
 
 def make_method(value: str | Mapping[str, Any] | Method, where: str = "method") -> Method:
     """A method from its name, or from its name and settings: `coil`, or `{name: coil, reg: 0.1}`."""
     if isinstance(value, Method):
         return value
+    if not isinstance(value, str | Mapping):
+        raise ConfigError(f"{where}: {value!r} is not a method's name, nor a mapping with its name and settings")
     settings = {"name": value} if isinstance(value, str) else dict(value)
     name = settings.pop("name", None)
     known = known_methods()

@@ -26,6 +26,7 @@ WITHOUT_EFFECT = (
     "seeds.",
     "methods.",
     "logging.",
+    "description.",
     "device.accelerator.",
     "device.processes.",
     "device.nodes.",
@@ -213,6 +214,11 @@ def source_name(result: Result) -> str:
     return one_line(PurePath(str(setting(result.recipe, "data", "source") or "")).name) or "data"
 
 
+def on_validation(result: Result) -> bool:
+    """Whether a share of the training images was evaluated on, and not the test images."""
+    return setting(result.recipe, "data", "validation") is not None
+
+
 def setting(recipe: Mapping[str, Any], *path: str) -> object:
     """A recipe's value, None where it or a section above it is missing."""
     value: object = recipe
@@ -248,11 +254,12 @@ def _stream(
 
 
 def _runs(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """A stream's results by the method's name, one for each seed. A label with other settings is another method."""
-    by_settings: dict[tuple[str, str], dict[int, Result]] = {}
+    """A stream's results by the method's name, each run once. A label with other settings is another method."""
+    by_settings: dict[tuple[str, str], dict[object, Result]] = {}
     for result in results:
         key = (result.label, json.dumps(_settings(result), sort_keys=True))
-        by_settings.setdefault(key, {}).setdefault(result.seed, result)
+        # the same seed on another device may end differently: only the same figures are the same run
+        by_settings.setdefault(key, {}).setdefault((result.seed, repr(result.curve)), result)
     groups = [list(seeds.values()) for seeds in by_settings.values()]
     names = [_name(group[0], [other[0] for other in groups if other[0].label == group[0].label]) for group in groups]
     return dict(zip(_distinct(names), groups, strict=True))
@@ -293,7 +300,7 @@ def _stream_key(result: Result) -> object:
 
 def _title(result: Result) -> str:
     size = f"{counted(len(result.classes), 'class')} in {counted(len(result.tasks), 'task')}"
-    return f"{source_name(result)}: {size}"
+    return f"{source_name(result)}: {size}{', validation' if on_validation(result) else ''}"
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ import yaml
 
 from cotransport.report import charts, wording
 from cotransport.report.charts import Chart
-from cotransport.report.groups import Method, Stream
+from cotransport.report.groups import Method, Stream, on_validation
 from cotransport.report.tables import COLUMNS, table
 from cotransport.report.text import UNDEFINED
 
@@ -148,11 +148,12 @@ def _overview(ids: Sequence[str], streams: Sequence[Stream]) -> str:
 def _section(id_: str, stream: Stream, single: bool) -> str:
     heading = "" if single else _header(stream, "h2")
     note = ". The band is one standard deviation between seeds" if any(m.seeds > 1 for m in stream.methods) else ""
+    images = "held-out training images" if on_validation(stream.results[0]) else "the test images"
     return f"""<section id="{id_}" class="stream">
 {heading}
 {_facts(stream)}
 <h3>Accuracy as classes arrive</h3>
-<p class="note">{escape(_metric(stream))} on the test images of all classes seen so far{note}.</p>
+<p class="note">{escape(_metric(stream))} on {images} of all classes seen so far{note}.</p>
 <div class="chart" role="img" aria-label="Accuracy as classes arrive" data-chart="{id_}-accuracy"></div>
 <h3>Averages</h3>
 {_averages(stream)}

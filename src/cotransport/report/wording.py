@@ -74,11 +74,9 @@ def _forgetting(known: Sequence[Method]) -> list[str]:
     best = known[0].name
     if best not in lost or max(lost.values()) < NOTABLE:
         return []
-    most, least = max(lost, key=lost.__getitem__), min(lost, key=lost.__getitem__)
+    most = max(lost, key=lost.__getitem__)
     amount = "nothing" if lost[best] < 0.05 else _points(lost[best])
-    rank = (
-        "" if len(lost) == 1 else ", the most of all" if best == most else ", the least of all" if best == least else ""
-    )
+    rank = ", the most of all" if best == most and len(lost) > 1 else ""
     others = "" if best == most else f"; {most} forgets most, {_points(lost[most])}"
     return [f"{best} forgets {amount} of what it had learned{rank}{others}."]
 
