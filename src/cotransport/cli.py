@@ -163,17 +163,19 @@ def _estimate(mean: str, deviation: str) -> str:
 
 
 def _show_plan(plan: Plan) -> None:
+    from cotransport.recipe import label_of
+
     recipe = plan.recipe
-    names = ", ".join(f"{method.label or method.name}" for method in recipe.methods)
+    names = ", ".join(label_of(method) for method in recipe.methods)
     out.print(
         f"[bold]{escape(recipe.name)}[/]: {len(plan.split)} tasks, {sum(map(len, plan.split))} classes of "
         f"{escape(recipe.data.source)}, {recipe.backbone.name}, {recipe.schedule.epochs} epochs a task in batches of "
         f"{recipe.schedule.batch_size}\nmethods: {escape(names)}; seeds: {', '.join(map(str, recipe.seeds))}"
     )
     table = Table("task", "classes", "names", box=None, header_style="bold")
-    columns = {method.label or method.name: plan.exemplars(method) for method in recipe.methods}
+    columns = {label_of(method): plan.exemplars(method) for method in recipe.methods}
     for label in columns:
-        table.add_column(f"exemplars\n{label}", justify="right")
+        table.add_column(f"exemplars\n{escape(label)}", justify="right")
     for number, task in enumerate(plan.split):
         cells = [exemplars[number] for exemplars in columns.values()]
         listed = ", ".join(plan.classes[label] for label in task)

@@ -65,9 +65,6 @@ class Watcher(Protocol):
     def task_done(self, step: Step) -> None:
         """A task is learned and evaluated."""
 
-    def run_done(self) -> None:
-        """A run is finished and written."""
-
 
 def finished_runs(recipe: Recipe, out: Path) -> list[Run]:
     """The runs that are there already."""
@@ -100,7 +97,6 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = Fa
             result = _one_run(recipe, one, stream, folder, watcher)
             if first:
                 result.save(folder)
-                watcher.run_done()
     fabric.barrier()
     return [Result.load(out / one.folder / RESULT) for one in runs_of(recipe)]
 

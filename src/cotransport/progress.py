@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
 from cotransport.experiment import Run
@@ -24,7 +25,6 @@ class ConsoleWatcher:
         self._begun = self._told = time.perf_counter()
         self._done = 0  # images processed in this experiment, before the current task
         self._work: list[int] = []
-        self._current: Run | None = None
         self._task = 0
         self._progress: Progress | None = None
         if console.is_terminal:
@@ -51,11 +51,11 @@ class ConsoleWatcher:
 
     def run_begun(self, run: Run, work: Sequence[int]) -> None:
         """A run begins."""
-        self._current, self._work, self._task = run, list(work), 0
+        self._work, self._task = list(work), 0
         self._number += 1
         if self._number == 1:
             self._begun = time.perf_counter()  # the time to read images is not to be expected again
-        self._console.print(f"[bold]{run.label}[/], seed {run.seed} (run {self._number} of {self._runs})")
+        self._console.print(f"[bold]{escape(run.label)}[/], seed {run.seed} (run {self._number} of {self._runs})")
         if self._progress:
             self._progress.reset(self._bar, total=sum(work), completed=0, description="task 1", figures="")
 
@@ -85,9 +85,6 @@ class ConsoleWatcher:
             f"  task {self._task}/{len(self._work)}: {accuracy} on {classes} "
             f"[dim](nearest mean {ncm}; {step.train_seconds:.1f} s, {step.images_per_second:,.0f} images/s)[/]"
         )
-
-    def run_done(self) -> None:
-        """A run is finished and written."""
 
     def _seconds_left(self, figures: Figures, now: float) -> float:
         """By the images that are left in this run and, as many again, in every later one."""

@@ -60,13 +60,13 @@ class Recipe(Settings):
     metric: Literal["top1", "top5"] = "top1"
 
     @model_validator(mode="after")
-    def _runs_are_distinct(self) -> Recipe:
+    def _fits_together(self) -> Recipe:
         labels = [label_of(method) for method in self.methods]
         for label in labels:
             if labels.count(label) > 1:
                 raise ValueError(f"methods: several are labelled {label!r}. Give each a label of its own")
         if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError("seeds: one is listed twice")
+            raise ValueError("seeds: one is listed twice. List every seed once")
         check_known(self.backbone)
         return self
 
