@@ -26,11 +26,11 @@ class Quiet:
 
     def __init__(self) -> None:
         self.begun: list[str] = []
-        self.work: list[Sequence[int]] = []
+        self.work: list[Sequence[float]] = []
         self.images: list[int] = []
         self.steps = 0
 
-    def run_begun(self, run: experiment.Run, work: Sequence[int]) -> None:
+    def run_begun(self, run: experiment.Run, work: Sequence[float]) -> None:
         self.begun.append(run.folder)
         self.work.append(work)
 
@@ -240,3 +240,55 @@ def test_finding_results(finished: tuple[Path, Quiet], tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text('{"label": 3}', encoding="utf-8")
     with pytest.raises(RunError, match=r"result\.json: not a result of a run"):
         find_results(tmp_path)
+
+
+ONE_METHOD = ["methods=[replay]", "seeds=[1]", "schedule.batch_size=128"]
+BUDGET = [*ONE_METHOD, "schedule.seconds_per_task=1.5"]
+
+
+def curves(results: list[Result]) -> list[list[float]]:
+    return [result.curve for result in results]
+
+
+def epochs(results: list[Result]) -> list[list[int | None]]:
+    return [[step.epochs for step in result.steps] for result in results]
+
+
+def test_a_run_with_a_time_budget_can_be_followed(tmp_path: Path) -> None:
+    first = experiment.run(recipe(*BUDGET), tmp_path / "first", watcher=Quiet())
+    assert json.loads((tmp_path / "first" / "replay-seed1" / "epochs.json").read_text()) == epochs(first)[0]
+    again = experiment.run(
+        recipe(*BUDGET, f"schedule.follow={tmp_path / 'first'}"), tmp_path / "again", watcher=Quiet()
+    )
+    assert epochs(again) == epochs(first)
+    assert curves(again) == curves(first)
+    assert again[0].confusion == first[0].confusion
+
+
+def test_a_resumed_run_follows_its_own_record(tmp_path: Path) -> None:
+    class Stops(Quiet):
+        def task_done(self, step: Step) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run(recipe(*BUDGET), tmp_path, watcher=Stops())
+    record = tmp_path / "replay-seed1" / "epochs.json"
+    assert len(json.loads(record.read_text())) == 1
+    record.write_text("[3]")  # as if the machine had been faster then
+    results = experiment.run(recipe(*BUDGET), tmp_path, resume=True, watcher=Quiet())
+    assert epochs(results)[0][0] == 3
+    assert epochs(results)[0] == json.loads(record.read_text())
+
+
+def test_following_what_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"schedule.follow: .*replay-seed1.*is not there. Give the --out folder"):
+        experiment.run(recipe(*ONE_METHOD, f"schedule.follow={tmp_path / 'no'}"), tmp_path / "out", watcher=Quiet())
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1, 0]", '["2"]', "[1, 2"])
+def test_a_damaged_record_of_epochs(tmp_path: Path, text: str) -> None:
+    folder = tmp_path / "before" / "replay-seed1"
+    folder.mkdir(parents=True)
+    (folder / "epochs.json").write_text(text)
+    with pytest.raises(RunError, match=r"epochs.json: damaged"):
+        experiment.run(recipe(*ONE_METHOD, f"schedule.follow={tmp_path / 'before'}"), tmp_path / "out", watcher=Quiet())

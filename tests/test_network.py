@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -5,7 +7,7 @@ from torch import Tensor, nn
 from cotransport import backbones
 from cotransport.config import Backbone
 from cotransport.errors import ConfigError
-from cotransport.network import CosineHead, Network
+from cotransport.network import CosineHead, Network, folded
 
 
 def weights(network: nn.Module) -> int:
@@ -136,3 +138,68 @@ def test_statistics_are_part_of_the_state() -> None:
     state = small_network().state_dict()
     assert state["mean"].flatten().tolist() == [10.0, 20.0, 30.0]
     assert "head.scale" in state
+
+
+def in_use(module: nn.Module) -> nn.Module:
+    """A module whose batch norms have statistics and weights as after a training."""
+    torch.manual_seed(0)
+    for part in module.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            assert part.running_mean is not None
+            assert part.running_var is not None
+            part.running_mean.normal_()
+            part.running_var.uniform_(0.5, 2)
+            nn.init.normal_(part.weight)
+            nn.init.normal_(part.bias)
+    return module.eval()
+
+
+def norms(module: nn.Module) -> int:
+    return sum(isinstance(part, nn.BatchNorm2d) for part in module.modules())
+
+
+@pytest.mark.parametrize("name", [*backbones.BACKBONES])
+def test_a_folded_backbone_gives_the_same_features(name: str) -> None:
+    plain = in_use(backbones.build(Backbone(name=name), 32))
+    images = torch.randn(4, 3, 32, 32)
+    with torch.no_grad():
+        expected, found = plain(images), folded(copy.deepcopy(plain))(images)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
+    assert norms(folded(copy.deepcopy(plain))) < norms(plain)
+
+
+def test_a_convolution_that_is_used_twice_is_not_folded() -> None:
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.first, self.second = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.BatchNorm2d(3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(self.conv(self.first(self.conv(x)))).mean(dim=(2, 3))
+
+    plain, images = in_use(Shared()), torch.randn(4, 3, 8, 8)
+    torch.testing.assert_close(folded(copy.deepcopy(plain))(images), plain(images))
+    assert norms(folded(plain)) == 2
+
+
+def test_a_convolution_whose_output_is_needed_twice_is_not_folded() -> None:
+    class Branching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.conv(x)
+            return (self.norm(y) + y).mean(dim=(2, 3))
+
+    plain, images = in_use(Branching()), torch.randn(4, 3, 8, 8)
+    torch.testing.assert_close(folded(copy.deepcopy(plain))(images), plain(images))
+
+
+def test_a_backbone_that_cannot_be_traced_is_left_alone() -> None:
+    class Choosing(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.mean(dim=(2, 3)) if x.mean() > 0 else x.amax(dim=(2, 3))
+
+    plain = Choosing()
+    assert folded(plain) is plain

@@ -5,12 +5,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cotransport import losses
+from cotransport import losses, training
 from cotransport.config import Augmentation, Device, Optimiser, Schedule
 from cotransport.data import Batch, LabelledImages
-from cotransport.errors import ConfigError, TrainingError
+from cotransport.errors import ConfigError, CotransportWarning, TrainingError
 from cotransport.network import CosineHead, Network, Output
-from cotransport.training import Figures, Moment, Trainer, fabric_for, learning_rate_factor, parameter_groups
+from cotransport.training import (
+    Figures,
+    Moment,
+    Trainer,
+    fabric_for,
+    learning_rate_factor,
+    parameter_groups,
+    usual_threads,
+)
 from tests.conftest import blobs
 
 CPU = Device(accelerator="cpu")
@@ -267,3 +275,83 @@ def test_a_device_that_is_not_there() -> None:
 def test_trainers_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         quick().seed = 3  # type: ignore[misc]
+
+
+def with_a_budget(seconds: float, **settings: object) -> Trainer:
+    schedule = Schedule(epochs=3, batch_size=16, learning_rate=0.05, seconds_per_task=seconds)
+    return quick(schedule=schedule, **settings)
+
+
+def test_a_time_budget_buys_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock of which every step takes a second: three steps an epoch."""
+    figures: list[Figures] = []
+    clock = Clock()
+    monkeypatch.setattr(training.time, "perf_counter", clock.now)
+
+    def objective(batch: Batch, output: Output, moment: Moment) -> Tensor:
+        clock.seconds += 1
+        return cross_entropy(batch, output, moment)
+
+    with_a_budget(35, listener=figures.append).fit(small_network(), blobs(2, 20), objective)
+    # five steps are needed to measure the speed; the other thirty seconds are ten epochs of three steps
+    assert clock.seconds == 35
+    assert {figure.epochs for figure in figures} == {10}
+    assert figures[0].step == 0
+    assert figures[-1].step == 30
+
+
+class Clock:
+    seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+
+def test_a_followed_record_gives_what_the_time_budget_gave() -> None:
+    data, figures = blobs(2, 20), list[Figures]()
+    network = trained(data, with_a_budget(0.5, listener=figures.append))
+    assert same(network, trained(data, quick(epochs=figures[-1].epochs)))
+
+
+def test_a_time_budget_below_one_epoch() -> None:
+    figures: list[Figures] = []
+    with pytest.warns(CotransportWarning, match=r"seconds_per_task: .* 0.0 of 1e-06 s are left"):
+        trained(blobs(2, 20), with_a_budget(1e-6, listener=figures.append))
+    assert figures[-1].epochs == 1
+
+
+def test_measuring_the_speed_leaves_an_objectives_memory_alone() -> None:
+    class Counting:
+        def __init__(self) -> None:
+            self.steps = 0
+
+        def __call__(self, batch: Batch, output: Output, moment: Moment) -> Tensor:
+            self.steps += 1
+            return cross_entropy(batch, output, moment)
+
+    figures, objective = list[Figures](), Counting()
+    with_a_budget(0.2, listener=figures.append).fit(small_network(), blobs(2, 20), objective)
+    assert objective.steps == figures[-1].steps
+
+
+def test_milestones_are_stretched_to_the_epochs_that_a_time_budget_buys() -> None:
+    rates: list[float] = []
+    schedule = Schedule(epochs=4, shape="steps", milestones=(2,), decay=0.5, batch_size=40, learning_rate=0.08)
+    trained(blobs(2, 20), quick(schedule=schedule, epochs=8, listener=lambda f: rates.append(f.learning_rate)))
+    assert rates[1:] == pytest.approx([0.08] * 4 + [0.04] * 4)
+
+
+def test_later_tasks_may_have_a_rate_of_their_own() -> None:
+    schedule = Schedule(epochs=1, batch_size=40, shape="constant", learning_rate=0.2, later_learning_rate=0.1)
+    for task, rate in ((0, 0.2), (1, 0.1), (5, 0.1)):
+        figures: list[Figures] = []
+        trained(blobs(2, 20), quick(task=task, schedule=schedule, listener=figures.append))
+        assert figures[-1].learning_rate == rate
+
+
+def test_threads_are_shared_by_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "available_cores", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert [usual_threads(processes) for processes in (1, 2, 3, 16)] == [8, 4, 2, 1]
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert usual_threads(4) == 3

@@ -101,6 +101,8 @@ class Backbone(Settings):
     name: str = "resnet32"
     stem: Literal["auto", "small", "large"] = "auto"
     """resnet18: 3 x 3 stem for small images, 7 x 7 with pooling for large ones; `auto` goes by the image size."""
+    width: Positive = 64
+    """fast: channels of the first block; the later ones are multiples of it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -119,10 +121,17 @@ class Schedule(Settings):
     """How long a task is trained, and the learning rate over that time."""
 
     epochs: Positive = 30
+    seconds_per_task: Annotated[float, Field(gt=0)] | None = None
+    """Train each task for as many epochs as fit into this time, instead of `epochs`. The speed is measured when a task
+    begins, and the epochs are recorded, so that a run can be repeated exactly; milestones are stretched along."""
+    follow: str | None = None
+    """Folder of an earlier experiment: every method and seed trains the epochs that were recorded for it there."""
     batch_size: Positive = 128
     """Images in a step, over all processes; an epoch is cut into equal steps of at most this size."""
     learning_rate: Annotated[float, Field(gt=0)] = 0.1
     """The peak."""
+    later_learning_rate: Annotated[float, Field(gt=0)] | None = None
+    """The peak in tasks after the first, where it is to be another one."""
     shape: Literal["steps", "one-cycle", "cosine", "constant"] = "one-cycle"
     milestones: tuple[Positive, ...] = ()
     """`steps`: the epochs after which the rate is multiplied by `decay`."""
@@ -186,6 +195,8 @@ class Device(Settings):
     nodes: Positive = 1
     precision: Literal["auto", "32-true", "16-mixed", "bf16-mixed", "64-true"] = "auto"
     """`auto` is bf16-mixed where the device computes in it natively, otherwise 32-true."""
+    threads: Positive | None = None
+    """Threads of each process on the CPU; by default its share of the cores, or what OMP_NUM_THREADS says."""
     channels_last: bool = True
     compile: bool = False
     """Compile the network; pays off in long trainings on a GPU."""

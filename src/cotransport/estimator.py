@@ -126,15 +126,18 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.seed = seed
 
     def learn(
-        self, images: object, labels: object = None, *, listener: Listener | None = None
+        self, images: object, labels: object = None, *, listener: Listener | None = None, epochs: int | None = None
     ) -> IncrementalClassifier:
         """Learn the classes of a new task; none of them may be known.
 
         images : a folder with a subfolder per class or a Hugging Face data set (path or id), without labels; or uint8
             (n, h, w, 3), or a list of files, with a label for each.
         listener : is told how the training goes.
+        epochs : train so many, whatever the schedule says, to repeat a training that a time budget has limited.
         """
-        self._learn(self._sized(images, labels), listener)
+        if epochs is not None:
+            _check_whole("epochs", epochs, at_least=1)
+        self._learn(self._sized(images, labels), listener, epochs=epochs)
         return self
 
     def partial_fit(self, X: object, y: object = None, classes: object = None) -> IncrementalClassifier:  # noqa: N803
@@ -200,7 +203,13 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return scores.head
 
     def _learn(
-        self, data: LabelledImages, listener: Listener | None, *, known_classes: bool = False, train: bool = True
+        self,
+        data: LabelledImages,
+        listener: Listener | None,
+        *,
+        epochs: int | None = None,
+        known_classes: bool = False,
+        train: bool = True,
     ) -> None:
         before: State | None = getattr(self, "state_", None)
         method = make_method(self.method)
@@ -208,7 +217,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         known, sizes, memory = (before.classes, before.task_sizes, before.memory) if before else ((), (), Memory())
         data = _renumbered(data, known, known_classes)
         new, task = len(data.classes) - len(known), len(sizes)
-        trainer = self._trainer(task, listener)
+        trainer = self._trainer(task, listener, epochs)
         lesson = Lesson(data, memory.labelled(data.classes), len(known), new, self._section(Loss, "loss"))
 
         if before is None or method.from_scratch:
@@ -291,7 +300,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             return means
         return cached[1]
 
-    def _trainer(self, task: int = 0, listener: Listener | None = None) -> Trainer:
+    def _trainer(self, task: int = 0, listener: Listener | None = None, epochs: int | None = None) -> Trainer:
         return Trainer(
             task=task,
             seed=self.seed,
@@ -300,6 +309,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             augmentation=self._section(Augmentation, "augmentation"),
             device=self._section(Device, "device"),
             listener=listener,
+            epochs=epochs,
         )
 
     def _section(self, kind: type[SettingsType], name: str) -> SettingsType:

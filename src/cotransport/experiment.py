@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -31,6 +32,9 @@ from cotransport.training import Figures, fabric_for
 
 STARTED = "recipe.json"
 """Written when a run begins; a folder with it and without a result is an unfinished run."""
+
+EPOCHS = "epochs.json"
+"""The epochs of each task, written before its first step: what a time budget bought once is followed afterwards."""
 
 T = TypeVar("T")
 
@@ -56,8 +60,8 @@ class Run:
 class Watcher(Protocol):
     """Is told how an experiment goes."""
 
-    def run_begun(self, run: Run, work: Sequence[int]) -> None:
-        """A run begins; `work` is the number of images that training each task will process."""
+    def run_begun(self, run: Run, work: Sequence[float]) -> None:
+        """A run begins; `work` is what each task will take, in a unit of its own."""
 
     def figures(self, figures: Figures) -> None:
         """The training of a task goes on."""
@@ -91,17 +95,19 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = Fa
             if one.folder not in pending:
                 continue
             folder = out / one.folder
+            epochs = _agreed(fabric, partial(_recorded_epochs, recipe, one, folder))
             if first:
                 folder.mkdir(parents=True, exist_ok=True)
                 write_atomically(folder / STARTED, json.dumps(_dump(recipe), indent=1))
-            result = _one_run(recipe, one, stream, folder, watcher)
+            result = _one_run(recipe, one, stream, folder, epochs, watcher)
             if first:
                 result.save(folder)
     fabric.barrier()
     return [Result.load(out / one.folder / RESULT) for one in runs_of(recipe)]
 
 
-def _one_run(recipe: Recipe, one: Run, stream: TaskStream, folder: Path, watcher: Watcher) -> Result:
+def _one_run(recipe: Recipe, one: Run, stream: TaskStream, folder: Path, epochs: list[int], watcher: Watcher) -> Result:
+    """Learn and evaluate task after task; `epochs` are those recorded earlier, for some of the tasks or none."""
     classifier = IncrementalClassifier(
         one.method,
         recipe.backbone,
@@ -121,26 +127,54 @@ def _one_run(recipe: Recipe, one: Run, stream: TaskStream, folder: Path, watcher
     steps: list[Step] = []
     confusion = np.zeros((0, 0), dtype=np.int64)
     for task in stream:
-        speed = [0.0]
+        told: list[Figures] = []
 
-        def listen(figures: Figures, speed: list[float] = speed) -> None:
-            speed[0] = figures.images_per_second
+        def listen(figures: Figures, task: int = task.number, told: list[Figures] = told) -> None:
+            if figures.stage == 0:
+                told[:] = [figures]
+                if first and figures.step == 0:
+                    epochs[task : task + 1] = [figures.epochs]
+                    write_atomically(folder / EPOCHS, json.dumps(epochs))
             log.figures(figures)
             if first:
                 watcher.figures(figures)
 
         begun = time.perf_counter()
-        classifier.learn(task.train, listener=listen)
+        recorded = epochs[task.number] if task.number < len(epochs) else None
+        classifier.learn(task.train, listener=listen, epochs=recorded)
         seconds = time.perf_counter() - begun
         sizes = stream.sizes[: task.number + 1]
         step, confusion = evaluate(classifier, task.seen_test, sizes, recipe.metric)
-        step = step.model_copy(update={"train_seconds": seconds, "images_per_second": speed[0]})
+        [last] = told
+        step = step.model_copy(
+            update={"train_seconds": seconds, "images_per_second": last.images_per_second, "epochs": last.epochs}
+        )
         steps.append(step)
         log.step(step, task.number)
         if first:
             watcher.task_done(step)
     log.close()
     return _result(recipe, one, stream, steps, confusion)
+
+
+def _recorded_epochs(recipe: Recipe, one: Run, folder: Path) -> list[int]:
+    """Epochs of the tasks, by the record of this run's earlier beginning or of the experiment that it is to follow."""
+    path = folder / EPOCHS
+    if recipe.schedule.seconds_per_task is None and recipe.schedule.follow is None:
+        return []
+    if not path.exists() and recipe.schedule.follow is not None:
+        path = Path(recipe.schedule.follow) / one.folder / EPOCHS
+        if not path.exists():
+            raise RunError(f"schedule.follow: {path} is not there. Give the --out folder of a run of the same methods")
+    if not path.exists():
+        return []
+    try:
+        epochs = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        epochs = None
+    if not isinstance(epochs, list) or not all(isinstance(number, int) and number > 0 for number in epochs):
+        raise RunError(f"{path}: damaged. Start the run anew with --overwrite")
+    return epochs
 
 
 def _augmentation(recipe: Recipe, source: Source) -> Augmentation:
@@ -185,11 +219,13 @@ def evaluate(
     return step, metrics.confusion_matrix(predicted, labels, len(test.classes))
 
 
-def expected_work(recipe: Recipe, method: Method, stream: TaskStream) -> list[int]:
-    """Images that training will process in each task: epochs times new images and exemplars."""
+def expected_work(recipe: Recipe, method: Method, stream: TaskStream) -> list[float]:
+    """What training each task takes: epochs times new images and exemplars; or the seconds of the time budget."""
+    if recipe.schedule.seconds_per_task is not None:
+        return [recipe.schedule.seconds_per_task] * len(stream.split)
     counts = stream.data.train.counts()
     budget = method.budget(recipe.memory)
-    work: list[int] = []
+    work: list[float] = []
     old: list[int] = []
     for task in stream.split:
         new = [int(counts[label]) for label in task]

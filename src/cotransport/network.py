@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.nn import functional as F
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 
 class Output(NamedTuple):
@@ -68,6 +70,32 @@ class Network(nn.Module):
         return Output(features, self.head(features))
 
     def frozen(self) -> Network:
-        """A copy that is not trained: no gradients, running statistics fixed."""
+        """A copy that teaches and is not trained: no gradients, batch norms folded into convolutions."""
         twin = copy.deepcopy(self).eval()
+        twin.backbone = folded(twin.backbone)
         return twin.requires_grad_(False)
+
+
+def folded(backbone: nn.Module) -> nn.Module:
+    """A module in evaluation mode with its batch norms folded into convolutions; as it is if it cannot be traced."""
+    try:
+        traced = fx.symbolic_trace(backbone)
+    except Exception:  # a user's module may do anything that tracing cannot follow
+        return backbone
+    modules = dict(traced.named_modules())
+    calls = Counter(node.target for node in traced.graph.nodes if node.op == "call_module")
+    for node in list(traced.graph.nodes):
+        before = node.args[0] if node.op == "call_module" else None
+        if not isinstance(before, fx.Node) or before.op != "call_module" or len(before.users) > 1:
+            continue
+        convolution, norm = modules[str(before.target)], modules[str(node.target)]
+        if not isinstance(convolution, nn.Conv2d) or not isinstance(norm, nn.BatchNorm2d) or norm.running_mean is None:
+            continue
+        if calls[before.target] > 1 or calls[node.target] > 1:  # shared by several places
+            continue
+        traced.set_submodule(str(before.target), fuse_conv_bn_eval(convolution, norm))
+        node.replace_all_uses_with(before)
+        traced.graph.erase_node(node)
+    traced.recompile()
+    traced.delete_all_unused_submodules()
+    return traced

@@ -15,6 +15,8 @@ from cotransport.results import Step
 from cotransport.training import Figures
 
 SECONDS_BETWEEN_LINES = 10.0
+LONG_FIRST_STEP = 5.0
+"""A first step of more seconds than this is mentioned: it is the time that compiling took."""
 
 
 class ConsoleWatcher:
@@ -23,8 +25,8 @@ class ConsoleWatcher:
     def __init__(self, console: Console, runs: int, metric: Literal["top1", "top5"] = "top1") -> None:
         self._console, self._runs, self._number, self._metric = console, runs, 0, metric
         self._begun = self._told = time.perf_counter()
-        self._done = 0  # images processed in this experiment, before the current task
-        self._work: list[int] = []
+        self._done = 0.0  # work done in this experiment, before the current task
+        self._work: list[float] = []
         self._task = 0
         self._progress: Progress | None = None
         if console.is_terminal:
@@ -49,7 +51,7 @@ class ConsoleWatcher:
         if self._progress:
             self._progress.stop()
 
-    def run_begun(self, run: Run, work: Sequence[int]) -> None:
+    def run_begun(self, run: Run, work: Sequence[float]) -> None:
         """A run begins."""
         self._work, self._task = list(work), 0
         self._number += 1
@@ -62,17 +64,22 @@ class ConsoleWatcher:
     def figures(self, figures: Figures) -> None:
         """The training of a task goes on."""
         now = time.perf_counter()
-        done_in_run = sum(self._work[: self._task]) + figures.images
+        done = self._work[self._task] * figures.step / figures.steps
         where = f"task {figures.task + 1}/{len(self._work)} epoch {figures.epoch}/{figures.epochs}"
-        told = (
-            f"loss {figures.loss:.3f}  train {figures.accuracy:.1f} %  {figures.images_per_second:,.0f} images/s  "
-            f"{_duration(self._seconds_left(figures, now))} left"
-        )
+        told = ""
+        if figures.step:
+            told = (
+                f"loss {figures.loss:.3f}  train {figures.accuracy:.1f} %  {figures.images_per_second:,.0f} images/s  "
+                f"{_duration(self._seconds_left(done, now))} left"
+            )
         if self._progress:
-            self._progress.update(self._bar, completed=done_in_run, description=where, figures=told)
-        elif now - self._told >= SECONDS_BETWEEN_LINES:
+            completed = sum(self._work[: self._task]) + done
+            self._progress.update(self._bar, completed=completed, description=where, figures=told)
+        elif figures.step and now - self._told >= SECONDS_BETWEEN_LINES:
             self._told = now
             self._console.print(f"  {where}  {told}")
+        if figures.first_step_seconds >= LONG_FIRST_STEP and figures.epoch_done and figures.epoch == 1:
+            self._console.print(f"  [dim]the first step took {_duration(figures.first_step_seconds)} (compiling)[/]")
 
     def task_done(self, step: Step) -> None:
         """A task is learned and evaluated."""
@@ -86,11 +93,10 @@ class ConsoleWatcher:
             f"[dim](nearest mean {ncm}; {step.train_seconds:.1f} s, {step.images_per_second:,.0f} images/s)[/]"
         )
 
-    def _seconds_left(self, figures: Figures, now: float) -> float:
-        """By the images that are left in this run and, as many again, in every later one."""
-        done = self._done + figures.images
-        left = sum(self._work[self._task :]) - figures.images + (self._runs - self._number) * sum(self._work)
-        return (now - self._begun) / done * left
+    def _seconds_left(self, done: float, now: float) -> float:
+        """By the work that is left in this run and, as much again, in every later one."""
+        left = sum(self._work[self._task :]) - done + (self._runs - self._number) * sum(self._work)
+        return (now - self._begun) / (self._done + done) * left
 
 
 def _duration(seconds: float) -> str:

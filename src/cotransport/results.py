@@ -34,6 +34,8 @@ class Step(_Record):
     """The metric on each task's images."""
     train_seconds: float
     images_per_second: float
+    epochs: int | None = None
+    """Epochs that the task was trained."""
 
 
 class Result(_Record):

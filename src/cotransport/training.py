@@ -5,12 +5,16 @@ A method hands `fit` an objective: a function of the batch, the network's output
 
 from __future__ import annotations
 
+import copy
 import math
+import os
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from lightning_fabric import Fabric
@@ -19,13 +23,18 @@ from torch import Tensor, nn
 
 from cotransport.config import Augmentation, Device, Optimiser, Schedule
 from cotransport.data import Batch, Images, LabelledImages, Shard, evaluation_chunks, steps_per_epoch, training_batches
-from cotransport.errors import ConfigError, TrainingError
+from cotransport.errors import ConfigError, CotransportWarning, TrainingError
+from cotransport.machine import available_cores
 from cotransport.network import Network, Output
 from cotransport.randomness import derived_seed
 
 CHECK_EVERY = 100
 """Steps between two looks at whether the loss is still finite (and one at every epoch's end)."""
 SECONDS_BETWEEN_FIGURES = 0.5
+MEASURED_SHARE = 0.05
+"""Share of a task's time budget in which its speed is measured,"""
+MEASURED_STEPS = 5, 200
+"""in at least and at most so many steps; the first two of them do not count, as memory is set up in them."""
 _SHUFFLE, _NETWORK = 0, 1  # places of a run's random draws
 _NEVER = 2**62
 
@@ -47,11 +56,13 @@ class Figures:
     """How the training of a task is going."""
 
     task: int
+    stage: int
+    """Of a method that trains in several stages; 0 is the main one."""
     epoch: int
     """Epochs begun."""
     epochs: int
     step: int
-    """Steps done since the training began."""
+    """Steps done since the training began; 0 before the first, when the number of epochs is settled."""
     steps: int
     """Steps of the whole training."""
     images: int
@@ -64,9 +75,21 @@ class Figures:
     images_per_second: float
     seconds_left: float
     epoch_done: bool
+    first_step_seconds: float
+    """Time of the first step, in which a compiled network is compiled; it is left out of the speed."""
+
+
+class Step(NamedTuple):
+    """What came out of one step of SGD."""
+
+    batch: Batch
+    output: Output
+    loss: Tensor
+    rate: float
 
 
 Objective: TypeAlias = Callable[[Batch, Output, Moment], Tensor]
+"""What is minimised. One that keeps something from step to step must be an object that can be deep-copied."""
 Listener: TypeAlias = Callable[[Figures], None]
 
 
@@ -120,7 +143,15 @@ def fabric_for(device: Device) -> Fabric:
     except Exception as error:  # Lightning raises many kinds for a device that is not there
         raise ConfigError(f"device: {error}. Choose one that this machine has, for example accelerator: cpu") from None
     fabric.launch()
+    if fabric.device.type == "cpu":
+        torch.set_num_threads(device.threads or usual_threads(device.processes))
     return fabric
+
+
+def usual_threads(processes: int) -> int:
+    """Threads for each of so many processes on this machine: OMP_NUM_THREADS, or an equal share of the cores."""
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    return int(told) if told.isdigit() and int(told) else max(1, available_cores() // processes)
 
 
 @dataclass(frozen=True)
@@ -134,6 +165,8 @@ class Trainer:
     augmentation: Augmentation = Augmentation()
     device: Device = Device()
     listener: Listener | None = None
+    epochs: int | None = None
+    """Train so many epochs, whatever the schedule says: those that were recorded earlier."""
 
     @property
     def fabric(self) -> Fabric:
@@ -147,13 +180,27 @@ class Trainer:
 
     def fit(self, network: Network, data: LabelledImages, objective: Objective, *, stage: int = 0) -> None:
         """Train a network in place. A method with several stages numbers them, so that each draws its own order."""
+        epochs = self.epochs or self._affordable_epochs(network, data, objective, stage)
+        meter = _Meter(self, stage, epochs, steps_per_epoch(len(data), self.schedule.batch_size))
+        for number, step in enumerate(self._steps(network, data, objective, epochs, stage)):
+            meter.update(number, step)
+        self._average_buffers(network)
+        if not all(bool(torch.isfinite(parameter).all()) for parameter in network.parameters()):
+            raise _not_finite("the weights are not finite after the last step", self.task)
+        network.eval()
+
+    def _steps(
+        self, network: Network, data: LabelledImages, objective: Objective, epochs: int, stage: int
+    ) -> Generator[Step, None, None]:
+        """Train step by step."""
         fabric, schedule, shard = self.fabric, self.schedule, self.shard
         steps = steps_per_epoch(len(data), schedule.batch_size)
+        peak = (schedule.later_learning_rate if self.task else None) or schedule.learning_rate
         batches = training_batches(
             data,
             settings=self.augmentation,
             batch_size=schedule.batch_size,
-            epochs=schedule.epochs,
+            epochs=epochs,
             seed=self.seed,
             place=(self.task, stage, _SHUFFLE),
             device=fabric.device,
@@ -164,34 +211,56 @@ class Trainer:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack it
         optimiser = torch.optim.SGD(
             parameter_groups(network, self.optimiser.weight_decay),
-            lr=schedule.learning_rate,
+            lr=peak,
             momentum=self.optimiser.momentum,
             nesterov=self.optimiser.nesterov,
         )
         compiled: nn.Module = torch.compile(network) if self.device.compile else network  # type: ignore[assignment]
         wrapped, optimiser = fabric.setup(compiled, optimiser)
         wrapped.train()
-        meter = _Meter(self, steps)
         with torch.random.fork_rng():  # what a network draws itself (dropout) is seeded below, step by step
             for number, batch in enumerate(batches):
                 epoch, step = divmod(number, steps)
                 torch.manual_seed(derived_seed(self.seed, self.task, stage, _NETWORK, number, shard.rank))
-                middle = (number + 0.5) / (steps * schedule.epochs)  # no step is lost to a rate of zero at either end
-                rate = schedule.learning_rate * learning_rate_factor(schedule, middle)
+                middle = (number + 0.5) / (steps * epochs)  # no step is lost to a rate of zero at either end
+                rate = peak * learning_rate_factor(schedule, middle)
                 for group in optimiser.param_groups:
                     group["lr"] = rate
                 output = wrapped(batch.images)
-                loss = objective(batch, output, Moment(epoch, schedule.epochs, step, steps))
+                loss = objective(batch, output, Moment(epoch, epochs, step, steps))
                 fabric.backward(loss * batch.weight)
                 if self.optimiser.clip_norm is not None:
                     fabric.clip_gradients(wrapped, optimiser, max_norm=self.optimiser.clip_norm)
                 optimiser.step()
                 optimiser.zero_grad()
-                meter.update(number, batch, output, loss.detach(), rate)
-        self._average_buffers(network)
-        if not all(bool(torch.isfinite(parameter).all()) for parameter in network.parameters()):
-            raise _not_finite("the weights are not finite after the last step", self.task)
-        network.eval()
+                yield Step(batch, output, loss.detach(), rate)
+
+    def _affordable_epochs(self, network: Network, data: LabelledImages, objective: Objective, stage: int) -> int:
+        """The schedule's epochs; or those that its time budget buys, by the speed of a copy that is thrown away."""
+        budget = self.schedule.seconds_per_task
+        if budget is None:
+            return self.schedule.epochs
+        begun = time.perf_counter()
+        twin, its_objective = copy.deepcopy((network, objective))
+        least, most = MEASURED_STEPS
+        ends: list[float] = []
+        with closing(self._steps(twin, data, its_objective, most, stage)) as steps:
+            for _ in steps:
+                self._synchronise()
+                ends.append(time.perf_counter())
+                enough = len(ends) >= least and ends[-1] - begun > MEASURED_SHARE * budget
+                if self.reduced(torch.tensor(float(enough), device=self.fabric.device), "max") or len(ends) >= most:
+                    break
+        seconds = (ends[-1] - ends[1]) / (len(ends) - 2) * steps_per_epoch(len(data), self.schedule.batch_size)
+        left = budget - (time.perf_counter() - begun)
+        epochs = int(self.reduced(torch.tensor(left / seconds, device=self.fabric.device), "mean").item())
+        if epochs < 1:
+            message = (
+                f"schedule.seconds_per_task: after measuring the speed, {max(0.0, left):.1f} of {budget:g} s are left, "
+                f"and one epoch takes about {seconds:.1f} s. One is trained all the same"
+            )
+            warnings.warn(message, CotransportWarning, stacklevel=2)
+        return max(1, epochs)
 
     def outputs(self, network: Network, images: Images) -> Output:
         """Features and logits of all images, on the CPU; the same in every process."""
@@ -218,6 +287,11 @@ class Trainer:
                 if buffer.is_floating_point():
                     buffer.copy_(self.reduced(buffer, "mean"))
 
+    def _synchronise(self) -> None:
+        """Wait for the device, so that the clock tells what it has done."""
+        if self.fabric.device.type != "cpu":
+            getattr(torch, self.fabric.device.type).synchronize()
+
     def reduced(self, tensor: Tensor, by: Literal["mean", "sum", "max"]) -> Tensor:
         """A tensor reduced over all processes."""
         reduced = self.fabric.all_reduce(tensor, reduce_op=by)
@@ -228,30 +302,32 @@ class Trainer:
 class _Meter:
     """Sums of the loss and the hits on the device, read once in a while."""
 
-    def __init__(self, trainer: Trainer, steps: int) -> None:
-        self._trainer, self._steps = trainer, steps
+    def __init__(self, trainer: Trainer, stage: int, epochs: int, steps: int) -> None:
+        self._trainer, self._stage, self._epochs, self._steps = trainer, stage, epochs, steps
         device = trainer.fabric.device
         self._loss, self._hits = torch.zeros((), device=device), torch.zeros((), device=device)
         self._first_bad = torch.full((), _NEVER, device=device)
         self._own = self._images = 0
+        self._first_seconds = 0.0
         self._begun = self._told = time.perf_counter()
+        self._tell(-1, 0.0, epoch_done=False)
 
-    def update(self, number: int, batch: Batch, output: Output, loss: Tensor, rate: float) -> None:
+    def update(self, number: int, step: Step) -> None:
         """Take note of a step; look at the sums when it is time."""
-        self._loss += loss * len(batch.labels)
-        self._hits += (output.logits.detach().argmax(dim=1) == batch.labels).sum()
-        bad = torch.where(torch.isfinite(loss), _NEVER, number)
+        own = len(step.batch.labels)
+        self._loss += step.loss * own
+        self._hits += (step.output.logits.detach().argmax(dim=1) == step.batch.labels).sum()
+        bad = torch.where(torch.isfinite(step.loss), _NEVER, number)
         self._first_bad = torch.minimum(self._first_bad, bad)
-        self._own += len(batch.labels)
-        self._images += batch.total
+        self._own += own
+        self._images += step.batch.total
+        if number == 0:
+            self._first_seconds = time.perf_counter() - self._begun
         epoch_done = (number + 1) % self._steps == 0
         if epoch_done or (number + 1) % CHECK_EVERY == 0:
             self._check()
-        if self._trainer.listener is not None:
-            now = time.perf_counter()
-            if epoch_done or now - self._told >= SECONDS_BETWEEN_FIGURES:
-                self._told = now
-                self._trainer.listener(self._figures(number, rate, epoch_done, now - self._begun))
+        if epoch_done or time.perf_counter() - self._told >= SECONDS_BETWEEN_FIGURES:
+            self._tell(number, step.rate, epoch_done=epoch_done)
         if epoch_done:
             self._loss.zero_(), self._hits.zero_()
             self._own = 0
@@ -265,22 +341,33 @@ class _Meter:
             where = f"first at step {step + 1} of {self._steps} in epoch {epoch + 1}"
             raise _not_finite(f"the loss is not finite, {where}", self._trainer.task)
 
-    def _figures(self, number: int, rate: float, epoch_done: bool, seconds: float) -> Figures:
-        epochs = self._trainer.schedule.epochs
-        total = epochs * self._steps
-        return Figures(
-            task=self._trainer.task,
-            epoch=number // self._steps + 1,
-            epochs=epochs,
-            step=number + 1,
-            steps=total,
-            images=self._images,
-            loss=self._loss.item() / self._own,
-            accuracy=100 * self._hits.item() / self._own,
-            learning_rate=rate,
-            images_per_second=self._images / seconds,
-            seconds_left=seconds / (number + 1) * (total - number - 1),
-            epoch_done=epoch_done,
+    def _tell(self, number: int, rate: float, *, epoch_done: bool) -> None:
+        """Tell the listener how it goes after step `number`, or before the first one (-1)."""
+        if self._trainer.listener is None:
+            return
+        self._told = time.perf_counter()
+        done, total = number + 1, self._epochs * self._steps
+        counted, seconds = max(1, number), self._told - self._begun - self._first_seconds
+        if number < 1:  # nothing but the first step can be counted
+            seconds = self._first_seconds if done else math.nan
+        mean = self._images / done if done else math.nan
+        self._trainer.listener(
+            Figures(
+                task=self._trainer.task,
+                stage=self._stage,
+                epoch=max(number, 0) // self._steps + 1,
+                epochs=self._epochs,
+                step=done,
+                steps=total,
+                images=self._images,
+                loss=self._loss.item() / self._own if done else math.nan,
+                accuracy=100 * self._hits.item() / self._own if done else math.nan,
+                learning_rate=rate,
+                images_per_second=mean * counted / seconds,
+                seconds_left=seconds / counted * (total - done),
+                epoch_done=epoch_done,
+                first_step_seconds=self._first_seconds,
+            )
         )
 
 

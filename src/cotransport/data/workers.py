@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
@@ -14,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from cotransport.data.decoding import Item, Window, decode
 from cotransport.errors import DataError
+from cotransport.machine import available_cores
 
 Request: TypeAlias = tuple[int, Window | float]
 """An image's place, and the part of it to decode."""
@@ -25,7 +25,7 @@ def usual_workers(images: int) -> int:
     """How many worker processes suit so many images."""
     if images < FEW or multiprocessing.current_process().daemon:  # a daemon may not start processes
         return 0
-    return min(4, os.cpu_count() or 1)
+    return min(4, available_cores())
 
 
 def decoded(
