@@ -18,6 +18,13 @@ from cotransport.errors import ConfigError
 
 SMALL = 64
 """Images up to this side get a stem that keeps their resolution."""
+TINY = 16
+"""The fast net looks at images up to this side in full resolution,"""
+TRUNK_SIDE = 28
+"""and reduces larger ones until their side is at most this."""
+STEM_FILTERS = 48
+STEM_RIDGE = 0.05
+"""Added to the variances that the stem divides by, so that noise is not blown up."""
 
 
 class BasicBlock(nn.Module):
@@ -113,7 +120,86 @@ def resnet18(settings: config.Backbone, image_size: int) -> ResNet:
     return ResNet(small_stem(64) if small else large_stem(64), (64, 128, 256, 512), 2, projection)
 
 
+class FastBlock(nn.Module):
+    """Convolution, max-pool, norm and ReLU, and after them as many residual convolutions as asked for."""
+
+    def __init__(self, inputs: int, outputs: int, residuals: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+        self.pool = nn.MaxPool2d(2, ceil_mode=True)  # before the norm, which then has a quarter to do
+        self.norm = nn.BatchNorm2d(outputs)
+        self.residuals = nn.ModuleList(
+            nn.Sequential(
+                nn.Conv2d(outputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)
+            )
+            for _ in range(residuals)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, inputs, h, w) -> (n, outputs, h / 2, w / 2), rounded up."""
+        x = F.relu(self.norm(self.pool(self.conv(x))), inplace=True)
+        for residual in self.residuals:
+            x = x + residual(x)
+        return x
+
+
+class FastNet(nn.Module):
+    """Few convolutions, wide where the resolution is low, so that a processor's matrix units are busy.
+
+    The stem compares patches with the main directions in which patches of the first images vary (Coates and Ng, 2012;
+    Page, 2019). It is fixed, so the first trained convolution needs no gradient of its input.
+    """
+
+    stem: Tensor
+
+    def __init__(self, width: int, image_size: int) -> None:
+        super().__init__()
+        side, self.stride = (4, 2) if image_size > TINY else (3, 1)
+        self.register_buffer("stem", torch.randn(STEM_FILTERS, 3, side, side) / (side * 3**0.5))
+        reductions: list[nn.Module] = []
+        while image_size / self.stride / 2 ** len(reductions) > TRUNK_SIDE:
+            reductions.append(reduction(STEM_FILTERS))
+        self.reductions = nn.Sequential(*reductions)
+        self.blocks = nn.Sequential(
+            FastBlock(STEM_FILTERS, width, residuals=1),
+            FastBlock(width, 2 * width, residuals=1),
+            FastBlock(2 * width, 4 * width, residuals=0),
+        )
+
+    def look_at(self, images: Tensor) -> None:
+        """Set the stem by normalised images (n, 3, h, w): whitened patches' main directions, and their negatives."""
+        side = self.stem.shape[-1]
+        if min(images.shape[2:]) < side:
+            return
+        patches = F.unfold(images, side, stride=side).transpose(1, 2).flatten(0, 1).double()  # (patches, 3 side^2)
+        patches = patches - patches.mean(dim=0)
+        variances, directions = torch.linalg.eigh(patches.T @ patches / len(patches))  # from the smallest on
+        directions = directions * torch.where(directions.sum(dim=0) < 0, -1, 1)  # otherwise the library chooses signs
+        whitening = (directions / torch.sqrt(variances + STEM_RIDGE)).T.flip(0)
+        filters = whitening[: STEM_FILTERS // 2].reshape(-1, 3, side, side)
+        self.stem.copy_(torch.cat([filters, -filters]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, 3, h, w) -> (n, 4 width)."""
+        x = F.relu(F.conv2d(x, self.stem, stride=self.stride, padding=1))
+        features: Tensor = self.blocks(self.reductions(x)).amax(dim=(2, 3))
+        return features
+
+
+def reduction(width: int) -> nn.Sequential:
+    """Halves the resolution."""
+    return nn.Sequential(
+        nn.Conv2d(width, width, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)
+    )
+
+
+def fast(settings: config.Backbone, image_size: int) -> FastNet:
+    """The net for a small machine, with a deeper stem for larger images."""
+    return FastNet(settings.width, image_size)
+
+
 BACKBONES: dict[str, Callable[[config.Backbone, int], nn.Module]] = {
+    "fast": fast,
     "resnet8": partial(cifar_resnet, layers=8),
     "resnet20": partial(cifar_resnet, layers=20),
     "resnet32": partial(cifar_resnet, layers=32),

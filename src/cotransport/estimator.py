@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cotransport import backbones, config
+from cotransport.backbones import FastNet
 from cotransport.config import Augmentation, Backbone, Budget, Device, Head, Loss, Optimiser, Schedule, Settings
 from cotransport.data import (
     Images,
@@ -31,6 +32,7 @@ from cotransport.data import (
     images_of,
     joined,
     labelled,
+    sample,
 )
 from cotransport.errors import ConfigError, CotransportWarning, DataError
 from cotransport.memory import Memory, class_means, herding
@@ -40,6 +42,8 @@ from cotransport.randomness import seeded
 from cotransport.training import Listener, Trainer
 
 SettingsType = TypeVar("SettingsType", bound=Settings)
+IMAGES_FOR_STEM = 512
+"""Images of the first task by which the fast net's stem is set, at most."""
 _NEW_NETWORK, _NEW_CLASSES = 0, 1  # places of a run's random draws
 
 
@@ -221,7 +225,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         lesson = Lesson(data, memory.labelled(data.classes), len(known), new, self._section(Loss, "loss"))
 
         if before is None or method.from_scratch:
-            network = self._new_network(method, lesson, before, trainer)
+            network = self._new_network(method, lesson, trainer)
             grown = len(data.classes)
         else:
             network, grown = copy.deepcopy(before.network), new
@@ -244,8 +248,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             _check_whole("image_size", size, at_least=1)
         return labelled(images, labels, size)
 
-    def _new_network(self, method: Method, lesson: Lesson, before: State | None, trainer: Trainer) -> Network:
-        """An untrained network without classes. Statistics of the images are those of the first task."""
+    def _new_network(self, method: Method, lesson: Lesson, trainer: Trainer) -> Network:
+        """An untrained network without classes. What it takes from images comes from the earliest there are."""
         size = lesson.new.images.size
         with seeded(self.seed, _NEW_NETWORK, trainer.task):
             if isinstance(self.backbone, nn.Module):
@@ -254,11 +258,11 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 named = {"name": self.backbone} if isinstance(self.backbone, str) else self.backbone
                 backbone = backbones.build(_as_settings(Backbone, named, "backbone"), size)
             head = method.make_head(backbones.feature_dimension(backbone, size), self._section(Head, "head").scale)
-        if before is not None:
-            mean, deviation = before.network.mean.cpu(), before.network.deviation.cpu()
-        else:
-            mean, deviation = channel_statistics(lesson.new.images, trainer.device.workers)
-        return Network(backbone, head, mean, deviation)
+        seen = lesson.new.images if lesson.memory is None else lesson.memory.images
+        network = Network(backbone, head, *channel_statistics(seen, trainer.device.workers))
+        if isinstance(backbone, FastNet):
+            backbone.look_at(network.normalised(sample(seen, IMAGES_FOR_STEM, trainer.device.workers)))
+        return network
 
     def _updated_memory(
         self, method: Method, memory: Memory, data: LabelledImages, network: Network, trainer: Trainer

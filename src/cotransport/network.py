@@ -66,8 +66,12 @@ class Network(nn.Module):
 
     def forward(self, images: Tensor) -> Output:
         """Images (n, 3, h, w) of any number type."""
-        features = self.backbone((images - self.mean) / self.deviation)
+        features = self.backbone(self.normalised(images))
         return Output(features, self.head(features))
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """Pixels as the embedding sees them: each colour with mean 0 and deviation 1 over the first task's images."""
+        return (images - self.mean) / self.deviation
 
     def frozen(self) -> Network:
         """A copy that teaches and is not trained: no gradients, batch norms folded into convolutions."""

@@ -6,6 +6,7 @@ from cotransport.data.batches import (
     Shard,
     channel_statistics,
     evaluation_chunks,
+    sample,
     steps_per_epoch,
     training_batches,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "labelled",
     "load",
     "open_source",
+    "sample",
     "steps_per_epoch",
     "training_batches",
 ]

@@ -124,6 +124,13 @@ def evaluation_chunks(
         yield rows, squares.to(device, non_blocking=True).permute(0, 3, 1, 2)
 
 
+def sample(images: Images, at_most: int, workers: int | None = None) -> Tensor:
+    """Pixels of an evenly spread sample of the images as they are: uint8 (n, 3, h, w)."""
+    chosen = images.take(torch.tensor(spread(len(images), at_most)))
+    chunks = evaluation_chunks(chosen, device=torch.device("cpu"), shard=Shard(), workers=workers)
+    return torch.cat([chunk for _, chunk in chunks])
+
+
 def channel_statistics(images: Images, workers: int | None = None, at_most: int = 10_000) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of each colour, 0 to 255, over an evenly spread sample."""
     chosen = torch.tensor(spread(len(images), at_most))
