@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test lint check format clean
+.PHONY: help demo test bench lint check format clean
 
 help:
 	@echo "make demo    a class-incremental run on real digits, and its report (about a minute after the install)"
 	@echo "make test    the fast tests"
+	@echo "make bench   speed, against an ideal loop (about five minutes on a quiet machine)"
 	@echo "make lint    format, style, types and layers"
 	@echo "make check   both"
 	@echo "make format  put the code into shape"
@@ -24,6 +25,9 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed
 	$(BIN)/pytest
+
+bench: $(VENV)/.installed
+	$(BIN)/python -m benchmarks
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .

@@ -255,11 +255,16 @@ def test_mixed_precision_trains_in_float32_weights() -> None:
 
 @pytest.mark.slow  # compiling takes about a minute
 def test_a_compiled_network_learns_the_same() -> None:
-    data = blobs(2, 20)
+    data, figures = blobs(2, 20), list[Figures]()
     plain, compiled = (
-        trained(data, quick(device=Device(accelerator="cpu", compile=compile), augmentation=STILL))
+        trained(
+            data,
+            quick(device=Device(accelerator="cpu", compile=compile), augmentation=STILL, listener=figures.append),
+        )
         for compile in (False, True)
     )
+    assert figures[-1].compile_seconds is not None
+    assert figures[1].compile_seconds is None
     assert type(compiled) is Network
     for name, value in plain.state_dict().items():
         torch.testing.assert_close(compiled.state_dict()[name], value, rtol=1e-3, atol=1e-4)

@@ -15,8 +15,6 @@ from cotransport.results import Step
 from cotransport.training import Figures
 
 SECONDS_BETWEEN_LINES = 10.0
-LONG_FIRST_STEP = 5.0
-"""A first step of more seconds than this is mentioned: it is the time that compiling took."""
 
 
 class ConsoleWatcher:
@@ -78,8 +76,8 @@ class ConsoleWatcher:
         elif figures.step and now - self._told >= SECONDS_BETWEEN_LINES:
             self._told = now
             self._console.print(f"  {where}  {told}")
-        if figures.first_step_seconds >= LONG_FIRST_STEP and figures.epoch_done and figures.epoch == 1:
-            self._console.print(f"  [dim]the first step took {_duration(figures.first_step_seconds)} (compiling)[/]")
+        if figures.compile_seconds is not None and figures.epoch_done and figures.epoch == 1:
+            self._console.print(f"  [dim]compiled in {_duration(figures.compile_seconds)}[/]")
 
     def task_done(self, step: Step) -> None:
         """A task is learned and evaluated."""

@@ -75,8 +75,8 @@ class Figures:
     images_per_second: float
     seconds_left: float
     epoch_done: bool
-    first_step_seconds: float
-    """Time of the first step, in which a compiled network is compiled; it is left out of the speed."""
+    compile_seconds: float | None
+    """Time of the first step, if the network is compiled in it. The first step is left out of the speed."""
 
 
 class Step(NamedTuple):
@@ -366,7 +366,7 @@ class _Meter:
                 images_per_second=mean * counted / seconds,
                 seconds_left=seconds / counted * (total - done),
                 epoch_done=epoch_done,
-                first_step_seconds=self._first_seconds,
+                compile_seconds=self._first_seconds if self._trainer.device.compile and done else None,
             )
         )
 

@@ -1,0 +1,1 @@
+"""Speed, measured: run `make bench`, or `python -m benchmarks NAME...` for some of it."""

@@ -1,0 +1,249 @@
+"""Training and evaluation against an ideal loop: the same arithmetic on one fixed batch in memory, and nothing else."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks.measure import Figure, in_turns, median, ratio
+from cotransport import backbones
+from cotransport.config import Augmentation, Backbone, Device, Loss, Optimiser, Schedule
+from cotransport.data import Batch, LabelledImages, PixelImages, Shard, training_batches
+from cotransport.methods import Lesson, Method, make_method
+from cotransport.network import CosineHead, Network, Output
+from cotransport.training import Moment, Objective, Trainer, fabric_for, parameter_groups
+
+DEVICE = Device()
+BATCH = 128
+AUGMENTATION = Augmentation(padding="reflect")
+OPTIMISER = Optimiser(nesterov=True)
+
+
+class Distilling(Method):
+    """Replay that also follows a frozen copy of itself: what every distilling method computes at least."""
+
+    name = "distilling"
+    title = "Distilling"
+
+    def objective(self, network: Network, lesson: Lesson) -> Objective:
+        """Cross-entropy, and the divergence from the teacher."""
+        teacher = network.frozen()
+
+        def loss(batch: Batch, output: Output, moment: Moment) -> Tensor:
+            taught = teacher(batch.images).logits
+            divergence = F.kl_div(F.log_softmax(output.logits, 1), F.softmax(taught, 1), reduction="batchmean")
+            return lesson.cross_entropy(output.logits, batch.labels) + divergence
+
+        return loss
+
+
+def noise(count: int, size: int, classes: int) -> LabelledImages:
+    """Images of noise: the arithmetic is the same."""
+    pixels = torch.randint(0, 256, (count, size, size, 3), dtype=torch.uint8)
+    return LabelledImages(PixelImages(pixels), torch.arange(count) % classes, tuple(range(classes)))
+
+
+def make_network(backbone: str, size: int, classes: int) -> Network:
+    """A network on the device, untrained."""
+    torch.manual_seed(0)
+    made = backbones.build(Backbone(name=backbone), size)
+    head = CosineHead(backbones.feature_dimension(made, size), 10.0)
+    head.grow(classes)
+    network = Network(made, head, torch.full((3,), 128.0), torch.full((3,), 64.0))
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack it
+    return network.to(fabric_for(DEVICE).device)
+
+
+def make_trainer(epochs: int, batch_size: int = BATCH) -> Trainer:
+    """The trainer as experiments have it, with a listener."""
+    schedule = Schedule(epochs=epochs, batch_size=batch_size, learning_rate=1e-3)
+    return Trainer(
+        task=1,
+        seed=0,
+        schedule=schedule,
+        optimiser=OPTIMISER,
+        augmentation=AUGMENTATION,
+        device=DEVICE,
+        listener=lambda figures: None,
+    )
+
+
+def ideal_training(network: Network, objective: Objective, batch: Batch, steps: int) -> Callable[[], None]:
+    """Forward, loss, backward and the optimiser's step on one batch, again and again."""
+    network = copy.deepcopy(network).train()
+    optimiser = torch.optim.SGD(parameter_groups(network, OPTIMISER.weight_decay), lr=1e-3, momentum=0.9, nesterov=True)
+
+    def run() -> None:
+        for _ in range(steps):
+            with fabric_for(DEVICE).autocast():
+                output = network(batch.images)
+            torch.autograd.backward(objective(batch, output, Moment(0, 1, 0, 1)))
+            optimiser.step()
+            optimiser.zero_grad()
+        synchronise()
+
+    return run
+
+
+def synchronise() -> None:
+    """Wait for the device."""
+    device = fabric_for(DEVICE).device
+    if device.type != "cpu":
+        getattr(torch, device.type).synchronize()
+
+
+def fixed_batch(size: int, classes: int, batch_size: int = BATCH) -> Batch:
+    """One batch on the device, in the form that training sees."""
+    return all_batches(noise(batch_size, size, classes), AUGMENTATION, batch_size)
+
+
+def all_batches(data: LabelledImages, settings: Augmentation, batch_size: int = BATCH) -> Batch:
+    """The last batch of an epoch, after all the others."""
+    batches = training_batches(
+        data,
+        settings=settings,
+        batch_size=batch_size,
+        epochs=1,
+        seed=0,
+        place=(0,),
+        device=fabric_for(DEVICE).device,
+        shard=Shard(),
+        workers=0,
+    )
+    [last] = deque(batches, maxlen=1)
+    synchronise()
+    return last
+
+
+def our_training(method: Method, network: Network, lesson: Lesson) -> Callable[[], None]:
+    """A method's training of one epoch, as experiments run it."""
+    trainer = make_trainer(epochs=1)
+
+    def run() -> None:
+        method.learn(network, lesson, trainer)
+        synchronise()
+
+    return run
+
+
+def training() -> Iterator[Figure]:
+    """Training as a share of the ideal loop."""
+    cases = [("replay", "fast", 32), ("distilling", "fast", 32), ("replay", "resnet18", 8)]
+    for method_name, backbone, steps in cases:
+        method = Distilling() if method_name == "distilling" else make_method(method_name)
+        seconds = shares(method, backbone, 20, steps, rounds=8)
+        yield Figure(
+            "training",
+            f"{method_name} on {backbone}, share of the ideal loop",
+            ratio(seconds, "ideal", "ours"),
+            at_least=0.92,
+            note=f"{steps * BATCH / median(seconds['ours']):,.0f} images/s",
+        )
+
+
+def classes() -> Iterator[Figure]:
+    """A step's time as classes become many: it may grow by the head's and the loss's own arithmetic only."""
+    for count in (10, 100, 1000, 10_000):
+        seconds = shares(make_method("replay"), "fast", count, 16, rounds=6)
+        ours, ideal = (1000 * median(seconds[name]) / 16 for name in ("ours", "ideal"))
+        yield Figure(
+            "classes",
+            f"{count:,} classes, share of the ideal loop",
+            ratio(seconds, "ideal", "ours"),
+            at_least=0.92,
+            note=f"{ours:.0f} ms a step, ideal {ideal:.0f}",
+        )
+
+
+def shares(method: Method, backbone: str, classes: int, steps: int, rounds: int) -> dict[str, list[float]]:
+    """Seconds of so many steps, in the ideal loop and in a method's training."""
+    network, data = make_network(backbone, 32, classes), noise(steps * BATCH, 32, classes)
+    lesson = Lesson(data, None, classes // 2, classes - classes // 2, Loss())
+    ideal = ideal_training(network, method.objective(network, lesson), fixed_batch(32, classes), steps)
+    return in_turns({"ideal": ideal, "ours": our_training(method, network, lesson)}, rounds)
+
+
+def bare_forward(network: Network, chunk: Tensor, times: int) -> None:
+    """The network on one chunk, again and again."""
+    with torch.inference_mode(), fabric_for(DEVICE).autocast():
+        for _ in range(times):
+            network(chunk)
+    synchronise()
+
+
+def evaluation() -> Iterator[Figure]:
+    """Evaluation, which also gives features, as a share of the bare forward pass."""
+    for backbone, count in (("fast", 4096), ("resnet32", 2048)):
+        network, data = make_network(backbone, 32, 100).eval(), noise(count, 32, 100)
+        bare = partial(bare_forward, network, fixed_batch(32, 100, 256).images, count // 256)
+        ours = partial(make_trainer(epochs=1).outputs, network, data.images)
+        seconds = in_turns({"bare": bare, "ours": ours}, rounds=8)
+        yield Figure(
+            "evaluation",
+            f"{backbone}, share of the bare forward pass",
+            ratio(seconds, "bare", "ours"),
+            at_least=0.92,
+            note=f"{count / median(seconds['ours']):,.0f} images/s",
+        )
+
+
+def arithmetic() -> Iterator[Figure]:
+    """What the nets make of the machine: training arithmetic as a share of a matrix multiply's."""
+    device = fabric_for(DEVICE).device
+    left, right = torch.randn(2048, 2048, device=device), torch.randn(2048, 2048, device=device)
+
+    def multiply() -> None:
+        left @ right
+        synchronise()
+
+    cases = [
+        ("fast", 32, BATCH),
+        ("fast", 224, 32),
+        ("resnet32", 32, BATCH),
+        ("resnet18", 32, 64),
+        ("resnet18", 224, 16),
+    ]
+    for backbone, size, batch_size in cases:
+        network, batch = make_network(backbone, size, 10), fixed_batch(size, 10, batch_size)
+        run = ideal_training(network, cross_entropy, batch, 1)
+        with FlopCounterMode(display=False) as counter:
+            run()
+        seconds = in_turns({"multiply": multiply, "net": run}, rounds=12)
+        peak = 2 * 2048**3 / min(seconds["multiply"])
+        rate = counter.get_total_flops() / median(seconds["net"])
+        yield Figure(
+            "arithmetic",
+            f"{backbone} at {size} pixels, share of the matrix multiply's peak",
+            rate / peak,
+            note=f"{counter.get_total_flops() / batch_size / 1e6:,.0f} Mflop an image, {rate / 1e9:,.0f} of "
+            f"{peak / 1e9:,.0f} Gflop/s, {batch_size / median(seconds['net']):,.0f} images/s",
+        )
+
+
+def cross_entropy(batch: Batch, output: Output, moment: Moment) -> Tensor:
+    """Eq. 1."""
+    return F.cross_entropy(output.logits, batch.labels)
+
+
+def batches() -> Iterator[Figure]:
+    """The in-memory pipeline alone, against what training consumes."""
+    data, network = noise(16 * BATCH, 32, 10), make_network("fast", 32, 10)
+    train = ideal_training(network, cross_entropy, fixed_batch(32, 10), 16)
+    for padding in ("reflect", "zero"):
+        settings = Augmentation(padding=padding, brightness=0.25)
+        pipeline = partial(all_batches, data, settings)
+        seconds = in_turns({"train": train, "pipeline": pipeline}, rounds=8)
+        yield Figure(
+            "batches",
+            f"crop ({padding}), flip and brightness, times what training the fast net consumes",
+            ratio(seconds, "train", "pipeline"),
+            at_least=20,
+            note=f"{len(data) / median(seconds['pipeline']):,.0f} images/s",
+        )

@@ -1,0 +1,101 @@
+"""What a whole process costs: start-up and peak memory, and the decoding of large images."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from benchmarks.measure import Figure, in_turns, median, ratio
+from cotransport.data.decoding import Encoded, Window, decode
+
+
+def startup() -> Iterator[Figure]:
+    """How long the command takes to answer."""
+    command = [str(Path(sys.executable).with_name("cotransport")), "--help"]
+
+    def ask() -> None:
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+
+    seconds = in_turns({"help": ask}, rounds=7)["help"]
+    yield Figure("startup", "cotransport --help", median(seconds), "s", at_most=0.5)
+
+
+def photograph(width: int, height: int) -> bytes:
+    """A JPEG file of a size and detail as cameras make them: noise of several scales."""
+    random = np.random.default_rng(0)
+    total = np.zeros((height, width, 3))
+    for scale in (1, 4, 16, 64):
+        coarse = random.normal(0, scale**0.5, (-(-height // scale), -(-width // scale), 3))
+        total += coarse.repeat(scale, axis=0).repeat(scale, axis=1)[:height, :width]
+    file = io.BytesIO()
+    Image.fromarray((128 + 12 * total).clip(0, 255).astype(np.uint8)).save(file, "JPEG", quality=90)
+    return file.getvalue()
+
+
+def bare_decode(encoded: bytes, size: int, area: float) -> np.ndarray:
+    """The calls of Pillow that cut the central square with a share of the area and scale it."""
+    with Image.open(io.BytesIO(encoded)) as image:
+        side = (area * image.width * image.height) ** 0.5
+        image.draft("RGB", (round(image.width * size / side), round(image.height * size / side)))
+        side = (area * image.width * image.height) ** 0.5
+        left, top = (image.width - side) / 2, (image.height - side) / 2
+        box = (left, top, left + side, top + side)
+        return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box, reducing_gap=2.0))
+
+
+def repeated(times: int, function: Callable[..., object], *arguments: object) -> None:
+    """Call a function again and again."""
+    for _ in range(times):
+        function(*arguments)
+
+
+def decoding() -> Iterator[Figure]:
+    """One core's decoding of a random part of a large image to 224 pixels, against the bare Pillow calls for it."""
+    for width, height in ((500, 375), (2000, 1500)):
+        encoded, times = photograph(width, height), 100 if width == 500 else 10
+        ours = partial(repeated, times, decode, Encoded(encoded, "photograph"), 224, Window(0.6, 1.0, 0.5, 0.5))
+        bare = partial(repeated, times, bare_decode, encoded, 224, 0.6)
+        seconds = in_turns({"bare": bare, "ours": ours}, rounds=8)
+        yield Figure(
+            "decoding",
+            f"{width} x {height} to 224 pixels, share of bare Pillow",
+            ratio(seconds, "bare", "ours"),
+            at_least=0.85,
+            note=f"{times / median(seconds['ours']):,.0f} images/s on one core",
+        )
+
+
+_TRAINING = """
+    import resource, sys
+    from benchmarks import learning
+    from cotransport.config import Loss
+    from cotransport.methods import Lesson, make_method
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    data = learning.noise({images}, 32, 10)
+    network = learning.make_network("{backbone}", 32, 10)
+    make_method("replay").learn(network, Lesson(data, None, 0, 10, Loss()), learning.make_trainer(epochs=1))
+    print(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def memory() -> Iterator[Figure]:
+    """Peak memory of a process that trains, and how much of it is there before any image is read."""
+    for backbone, images in (("fast", 1280), ("fast", 12_800), ("resnet32", 1280)):
+        code = textwrap.dedent(_TRAINING.format(images=images, backbone=backbone))
+        answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        before, peak = (int(kibibytes) / 1024 for kibibytes in answer.stdout.split())
+        yield Figure(
+            "memory",
+            f"{backbone}, batches of 128, {images:,} images of 32 pixels",
+            peak,
+            "MiB",
+            note=f"{before:,.0f} MiB are libraries, {images * 3072 / 2**20:,.0f} MiB are pixels",
+        )

@@ -1,0 +1,28 @@
+import pytest
+
+from benchmarks.measure import Figure, in_turns, ratio
+
+
+@pytest.mark.parametrize(
+    ("value", "target", "verdict"),
+    [
+        (0.95, {"at_least": 0.92}, "met"),
+        (0.91, {"at_least": 0.92}, "missed"),
+        (0.4, {"at_most": 0.5}, "met"),
+        (0.6, {"at_most": 0.5}, "missed"),
+        (7.0, {}, ""),
+    ],
+)
+def test_verdicts(value: float, target: dict[str, float], verdict: str) -> None:
+    assert Figure("speed", "of something", value, **target).verdict == verdict  # type: ignore[arg-type]
+
+
+def test_a_ratio_is_the_median_of_rounds() -> None:
+    seconds = {"ideal": [1.0, 2.0, 9.0], "ours": [2.0, 2.0, 10.0]}
+    assert ratio(seconds, "ideal", "ours") == pytest.approx(0.9)
+
+
+def test_variants_take_turns() -> None:
+    order: list[str] = []
+    in_turns({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, rounds=2)
+    assert "".join(order) == "ab" + "ba" + "ab"
