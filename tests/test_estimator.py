@@ -263,3 +263,28 @@ def test_large_files_for_a_small_network_are_decoded_once(tmp_path: Path) -> Non
     clf.learn(files[:2], ["a", "b"]).learn(files[2:], ["c", "d"])
     assert clf.state_.image_size == 16
     assert all(isinstance(images, PixelImages) and images.size == 16 for images in clf.state_.memory.exemplars)
+
+
+def test_the_fast_nets_stem_is_set_by_the_first_task_and_stays() -> None:
+    first, second = blobs(2, 12), blobs(2, 12, first=2, seed=1)
+    quick = {"schedule": {"epochs": 1, "batch_size": 24}, "device": {"accelerator": "cpu"}}
+    clf = IncrementalClassifier("replay", {"name": "fast", "width": 8}, **quick).learn(first)
+    stem = clf.state_.network.state_dict()["backbone.stem"].clone()
+    other = IncrementalClassifier("replay", {"name": "fast", "width": 8}, **quick).learn(second)
+    assert not torch.equal(other.state_.network.state_dict()["backbone.stem"], stem)
+    clf.learn(second)
+    assert torch.equal(clf.state_.network.state_dict()["backbone.stem"], stem)
+
+
+def test_a_teacher_has_the_networks_memory_format() -> None:
+    quick = {"schedule": {"epochs": 1, "batch_size": 24}, "device": {"accelerator": "cpu"}}
+    network = IncrementalClassifier("replay", {"name": "fast", "width": 8}, **quick).learn(blobs(2, 12)).state_.network
+    for name, module in network.frozen().backbone.named_modules():
+        if isinstance(module, torch.nn.Conv2d):
+            assert module.weight.is_contiguous(memory_format=torch.channels_last), name
+
+
+@pytest.mark.parametrize("epochs", [0, 1.5, "3"])
+def test_epochs_to_follow_must_be_whole(epochs: object) -> None:
+    with pytest.raises(ConfigError, match=r"epochs"):
+        IncrementalClassifier("replay", "resnet8").learn(blobs(2, 4), epochs=epochs)  # type: ignore[arg-type]

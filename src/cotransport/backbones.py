@@ -165,6 +165,9 @@ class FastNet(nn.Module):
             FastBlock(width, 2 * width, residuals=1),
             FastBlock(2 * width, 4 * width, residuals=0),
         )
+        for module in self.blocks.modules():
+            if isinstance(module, nn.Conv2d):  # hands on what it is given, beside filters that are random
+                nn.init.dirac_(module.weight[: module.in_channels])
 
     def look_at(self, images: Tensor) -> None:
         """Set the stem by normalised images (n, 3, h, w): whitened patches' main directions, and their negatives."""

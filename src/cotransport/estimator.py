@@ -233,7 +233,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             network.head.grow(grown)
         if trainer.shard.processes > 1:
             network.load_state_dict(trainer.fabric.broadcast(network.state_dict()))
-        network.to(trainer.fabric.device)
+        trainer.place(network)
         method.initialise(network, lesson, trainer)
         if train:
             method.learn(network, lesson, trainer)

@@ -22,7 +22,16 @@ from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
 from cotransport.config import Augmentation, Device, Optimiser, Schedule
-from cotransport.data import Batch, Images, LabelledImages, Shard, evaluation_chunks, steps_per_epoch, training_batches
+from cotransport.data import (
+    Batch,
+    Images,
+    LabelledImages,
+    Shard,
+    evaluation_chunks,
+    steps_per_epoch,
+    training_batches,
+    usual_workers,
+)
 from cotransport.errors import ConfigError, CotransportWarning, TrainingError
 from cotransport.machine import available_cores
 from cotransport.network import Network, Output
@@ -178,6 +187,12 @@ class Trainer:
         """This process's part of every batch."""
         return Shard(self.fabric.global_rank, self.fabric.world_size)
 
+    def place(self, network: Network) -> Network:
+        """Put a network on the device, its weights in the order that the device computes fastest with."""
+        if self.device.channels_last:
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack it
+        return network.to(self.fabric.device)
+
     def fit(self, network: Network, data: LabelledImages, objective: Objective, *, stage: int = 0) -> None:
         """Train a network in place. A method with several stages numbers them, so that each draws its own order."""
         epochs = self.epochs or self._affordable_epochs(network, data, objective, stage)
@@ -205,10 +220,9 @@ class Trainer:
             place=(self.task, stage, _SHUFFLE),
             device=fabric.device,
             shard=shard,
-            workers=self.device.workers,
+            workers=self._workers(data.images),
         )
-        if self.device.channels_last:
-            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack it
+        self.place(network)
         optimiser = torch.optim.SGD(
             parameter_groups(network, self.optimiser.weight_decay),
             lr=peak,
@@ -265,11 +279,11 @@ class Trainer:
     def outputs(self, network: Network, images: Images) -> Output:
         """Features and logits of all images, on the CPU; the same in every process."""
         fabric = self.fabric
-        network.to(fabric.device).eval()
+        self.place(network).eval()
         features = torch.zeros(len(images), network.dimension)
         logits = torch.zeros(len(images), network.head.classes)
         with torch.inference_mode(), fabric.autocast():
-            chunks = evaluation_chunks(images, device=fabric.device, shard=self.shard, workers=self.device.workers)
+            chunks = evaluation_chunks(images, device=fabric.device, shard=self.shard, workers=self._workers(images))
             for rows, chunk in chunks:
                 output = network(chunk)
                 features[rows], logits[rows] = output.features.float().cpu(), output.logits.float().cpu()
@@ -286,6 +300,12 @@ class Trainer:
             for buffer in network.buffers():
                 if buffer.is_floating_point():
                     buffer.copy_(self.reduced(buffer, "mean"))
+
+    def _workers(self, images: Images) -> int:
+        """Processes that decode images: what is usual, shared by the processes of this machine."""
+        if self.device.workers is not None:
+            return self.device.workers
+        return -(-usual_workers(len(images)) // self.device.processes)
 
     def _synchronise(self) -> None:
         """Wait for the device, so that the clock tells what it has done."""

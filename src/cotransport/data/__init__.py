@@ -21,6 +21,7 @@ from cotransport.data.images import (
 )
 from cotransport.data.sources import Source, labelled, load, open_source
 from cotransport.data.splits import DataSet
+from cotransport.data.workers import usual_workers
 
 __all__ = [
     "Batch",
@@ -43,4 +44,5 @@ __all__ = [
     "sample",
     "steps_per_epoch",
     "training_batches",
+    "usual_workers",
 ]
