@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from cotransport.config import Augmentation
 from cotransport.data.decoding import Window
@@ -52,24 +53,22 @@ def draw(settings: Augmentation, count: int, generator: torch.Generator) -> Draw
 
 
 def cropped(pixels: Tensor, indices: Tensor, draws: Draws, settings: Augmentation) -> Tensor:
-    """Images gathered from a storage, shifted and flipped in one indexing operation.
+    """Images gathered from a storage, mirrored and shifted where the draws say so.
 
     uint8 pixels (N, h, w, 3), indices (n,) -> uint8 (n, h, w, 3). What comes in from outside is black, or mirrored.
     """
-    height, width = pixels.shape[1:3]
-    rows = torch.arange(height, device=pixels.device) + draws.shift[:, :1]  # (n, h)
-    columns = torch.arange(width, device=pixels.device)
-    columns = torch.where(draws.flip[:, None], width - 1 - columns, columns) + draws.shift[:, 1:]  # (n, w)
-    if settings.padding == "reflect":
-        rows, columns = _reflected(rows, height), _reflected(columns, width)
-        return pixels[indices[:, None, None], rows[:, :, None], columns[:, None, :]]
-    inside_rows, inside_columns = (rows >= 0) & (rows < height), (columns >= 0) & (columns < width)
-    gathered = pixels[
-        indices[:, None, None],
-        rows.clamp(0, height - 1)[:, :, None],
-        columns.clamp(0, width - 1)[:, None, :],
-    ]
-    return gathered * (inside_rows[:, :, None] & inside_columns[:, None, :]).unsqueeze(-1)
+    chosen = flipped(pixels[indices], draws)
+    pad, (count, height, width, _) = settings.crop_padding, chosen.shape
+    if not pad:
+        return chosen
+    padded = _padded(chosen, pad, settings)
+    image, row = padded.stride()[:2]
+    # all windows are views of the padded images; nothing is copied until one of each is chosen, row by row
+    windows = padded.as_strided((count, 2 * pad + 1, 2 * pad + 1, height, 3 * width), (image, row, 3, row, 1))
+    down, right = draws.shift.unbind(dim=1)
+    right = torch.where(draws.flip, -right, right)
+    places = torch.arange(count, device=pixels.device)
+    return windows[places, down + pad, right + pad].view(chosen.shape)
 
 
 def flipped(images: Tensor, draws: Draws) -> Tensor:
@@ -80,6 +79,17 @@ def flipped(images: Tensor, draws: Draws) -> Tensor:
 def brightened(images: Tensor, draws: Draws) -> Tensor:
     """uint8 images (n, h, w, 3) as float32, multiplied by their factors and kept within 0 to 255."""
     return (images.float() * draws.brightness[:, None, None, None]).clamp_(0, 255)
+
+
+def _padded(images: Tensor, pad: int, settings: Augmentation) -> Tensor:
+    """(n, h, w, 3) -> (n, h + 2 pad, w + 2 pad, 3)."""
+    if settings.padding == "zero":
+        return F.pad(images, (0, 0, pad, pad, pad, pad))
+    for dimension in (1, 2):
+        length = images.shape[dimension]
+        places = torch.arange(-pad, length + pad, device=images.device)
+        images = images.index_select(dimension, _reflected(places, length))
+    return images
 
 
 def _reflected(places: Tensor, length: int) -> Tensor:
