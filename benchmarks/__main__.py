@@ -30,18 +30,20 @@ def main() -> int:
     """Run what is asked for, show and write the figures; 1 if a target is missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, []], metavar="NAME", help=", ".join(BENCHMARKS))
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="where results.json and results.md go")
+    parser.add_argument("--out", type=Path, help="where results go; by default here, if all benchmarks are run")
     arguments = parser.parse_args()
     figures: list[Figure] = []
     for name in arguments.names or BENCHMARKS:
         for figure in BENCHMARKS[name]():
             print(" | ".join(row(figure)), flush=True)
             figures.append(figure)
-    where = environment(fabric_for(learning.DEVICE))
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    values = [{**asdict(figure), "verdict": figure.verdict} for figure in figures]
-    (arguments.out / "results.json").write_text(json.dumps({"environment": where, "figures": values}, indent=1) + "\n")
-    (arguments.out / "results.md").write_text(table(figures, where))
+    out = arguments.out or (None if arguments.names else Path(__file__).parent)
+    if out is not None:
+        where = environment(fabric_for(learning.DEVICE))
+        out.mkdir(parents=True, exist_ok=True)
+        values = [{**asdict(figure), "verdict": figure.verdict} for figure in figures]
+        (out / "results.json").write_text(json.dumps({"environment": where, "figures": values}, indent=1) + "\n")
+        (out / "results.md").write_text(table(figures, where))
     missed = [figure.what for figure in figures if figure.verdict == "missed"]
     print(f"missed: {'; '.join(missed)}" if missed else "all targets met")
     return 1 if missed else 0

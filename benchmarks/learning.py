@@ -83,8 +83,8 @@ def ideal_training(network: Network, objective: Objective, batch: Batch, steps: 
     def run() -> None:
         for _ in range(steps):
             with fabric_for(DEVICE).autocast():
-                output = network(batch.images)
-            torch.autograd.backward(objective(batch, output, Moment(0, 1, 0, 1)))
+                loss = objective(batch, network(batch.images), Moment(0, 1, 0, 1))
+            torch.autograd.backward(loss)
             optimiser.step()
             optimiser.zero_grad()
         synchronise()
@@ -200,7 +200,8 @@ def arithmetic() -> Iterator[Figure]:
     left, right = torch.randn(2048, 2048, device=device), torch.randn(2048, 2048, device=device)
 
     def multiply() -> None:
-        left @ right
+        with fabric_for(DEVICE).autocast():
+            left @ right
         synchronise()
 
     cases = [

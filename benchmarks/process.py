@@ -19,13 +19,11 @@ from cotransport.data.decoding import Encoded, Window, decode
 
 def startup() -> Iterator[Figure]:
     """How long the command takes to answer."""
-    command = [str(Path(sys.executable).with_name("cotransport")), "--help"]
-
-    def ask() -> None:
-        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
-
-    seconds = in_turns({"help": ask}, rounds=7)["help"]
-    yield Figure("startup", "cotransport --help", median(seconds), "s", at_most=0.5)
+    for arguments, at_most in (("--help", 0.5), ("run --dry-run", None)):
+        command = [str(Path(sys.executable).with_name("cotransport")), *arguments.split()]
+        ask = partial(subprocess.run, command, stdout=subprocess.DEVNULL, check=True)
+        seconds = in_turns({"ask": ask}, rounds=5)["ask"]
+        yield Figure("startup", f"cotransport {arguments}", median(seconds), "s", at_most=at_most)
 
 
 def photograph(width: int, height: int) -> bytes:
@@ -76,26 +74,25 @@ def decoding() -> Iterator[Figure]:
 _TRAINING = """
     import resource, sys
     from benchmarks import learning
-    from cotransport.config import Loss
-    from cotransport.methods import Lesson, make_method
+    from cotransport import IncrementalClassifier
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    data = learning.noise({images}, 32, 10)
-    network = learning.make_network("{backbone}", 32, 10)
-    make_method("replay").learn(network, Lesson(data, None, 0, 10, Loss()), learning.make_trainer(epochs=1))
+    clf = IncrementalClassifier("replay", "{backbone}", schedule=dict(epochs=1, batch_size={batch}))
+    clf.learn(learning.noise({images}, {size}, 10))
     print(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
 def memory() -> Iterator[Figure]:
     """Peak memory of a process that trains, and how much of it is there before any image is read."""
-    for backbone, images in (("fast", 1280), ("fast", 12_800), ("resnet32", 1280)):
-        code = textwrap.dedent(_TRAINING.format(images=images, backbone=backbone))
+    cases = [("fast", 32, 128, 1280), ("fast", 32, 128, 12_800), ("resnet32", 32, 128, 1280), ("fast", 224, 32, 256)]
+    for backbone, size, batch, images in cases:
+        code = textwrap.dedent(_TRAINING.format(images=images, backbone=backbone, size=size, batch=batch))
         answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         before, peak = (int(kibibytes) / 1024 for kibibytes in answer.stdout.split())
         yield Figure(
             "memory",
-            f"{backbone}, batches of 128, {images:,} images of 32 pixels",
+            f"{backbone}, batches of {batch}, {images:,} images of {size} pixels",
             peak,
             "MiB",
-            note=f"{before:,.0f} MiB are libraries, {images * 3072 / 2**20:,.0f} MiB are pixels",
+            note=f"{before:,.0f} MiB are libraries, {images * 3 * size**2 / 2**20:,.0f} MiB are pixels",
         )

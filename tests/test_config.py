@@ -22,6 +22,11 @@ def test_settings_cannot_be_changed() -> None:
             r"shape: 'one_cycle' is not allowed; did you mean 'one-cycle'\? Allowed: steps",
         ),
         (Schedule, {"shape": "steps"}, r"needs milestones"),
+        (
+            Schedule,
+            {"shape": "steps", "epochs": 5, "milestones": [3, 80]},
+            r"milestones: 80 is not within 5 epochs",
+        ),
         (Schedule, {"milestones": [3]}, r"milestones belong to shape 'steps'"),
         (Schedule, {"learning_rate": -1}, r"learning_rate: .*greater than 0"),
         (Optimiser, {"momentum": 0, "nesterov": True}, r"nesterov needs a momentum"),

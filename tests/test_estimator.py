@@ -10,9 +10,11 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 
 from cotransport import IncrementalClassifier
+from cotransport.backbones import FastNet
 from cotransport.config import Augmentation, Budget, Schedule
 from cotransport.data import EncodedImages, LabelledImages, PixelImages
 from cotransport.errors import ConfigError, CotransportWarning, DataError, TrainingError
+from cotransport.training import Figures
 from tests.conftest import blobs
 
 QUICK = Schedule(epochs=6, batch_size=16, learning_rate=0.1)
@@ -274,6 +276,33 @@ def test_the_fast_nets_stem_is_set_by_the_first_task_and_stays() -> None:
     assert not torch.equal(other.state_.network.state_dict()["backbone.stem"], stem)
     clf.learn(second)
     assert torch.equal(clf.state_.network.state_dict()["backbone.stem"], stem)
+
+
+def test_a_fresh_network_keeps_what_was_taken_from_the_first_tasks_images() -> None:
+    quick = {"schedule": {"epochs": 1, "batch_size": 24}, "device": {"accelerator": "cpu"}}
+    clf = IncrementalClassifier("oracle", {"name": "fast", "width": 8}, **quick).learn(blobs(2, 12))
+    first = clf.state_.network.state_dict()
+    clf.learn(blobs(2, 12, first=2, seed=1)).learn(blobs(2, 12, first=4, seed=2))
+    for name in ("mean", "deviation", "backbone.stem"):
+        assert torch.equal(clf.state_.network.state_dict()[name], first[name])
+
+
+def test_a_users_own_module_is_not_touched() -> None:
+    module = FastNet(8, 8)
+    quick = {"schedule": {"epochs": 1, "batch_size": 24}, "device": {"accelerator": "cpu"}}
+    clf = IncrementalClassifier("replay", module, **quick).learn(blobs(2, 12))
+    assert torch.equal(clf.state_.network.state_dict()["backbone.stem"], module.stem)
+
+
+@pytest.mark.parametrize(("method", "rates"), [("replay", [0.2, 0.1, 0.1]), ("oracle", [0.2, 0.2, 0.2])])
+def test_a_network_that_learns_on_may_have_a_rate_of_its_own(method: str, rates: list[float]) -> None:
+    schedule = Schedule(epochs=1, batch_size=40, shape="constant", learning_rate=0.2, later_learning_rate=0.1)
+    clf, found = IncrementalClassifier(method, "resnet8", schedule=schedule, device={"accelerator": "cpu"}), []
+    for task in range(3):
+        told: list[Figures] = []
+        clf.learn(blobs(1, 12, first=task), listener=told.append)
+        found.append(told[-1].learning_rate)
+    assert found == rates
 
 
 def test_a_teacher_has_the_networks_memory_format() -> None:

@@ -161,6 +161,11 @@ def test_two_processes_hold_the_same(method: str, backbone: str, in_processes: d
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+def test_two_processes_agree_on_what_a_time_budget_buys(in_processes: dict) -> None:  # type: ignore[type-arg]
+    first, second = in_processes["2-0"]["time", "budget"], in_processes["2-1"]["time", "budget"]
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
 @every_method
 def test_two_processes_learn_what_one_learns(method: str, in_processes: dict) -> None:  # type: ignore[type-arg]
     one, two = in_processes["1-0"][method, "plain"], in_processes["2-0"][method, "plain"]

@@ -257,9 +257,7 @@ def epochs(results: list[Result]) -> list[list[int | None]]:
 def test_a_run_with_a_time_budget_can_be_followed(tmp_path: Path) -> None:
     first = experiment.run(recipe(*BUDGET), tmp_path / "first", watcher=Quiet())
     assert json.loads((tmp_path / "first" / "replay-seed1" / "epochs.json").read_text()) == epochs(first)[0]
-    again = experiment.run(
-        recipe(*BUDGET, f"schedule.follow={tmp_path / 'first'}"), tmp_path / "again", watcher=Quiet()
-    )
+    again = experiment.run(recipe(*BUDGET, f"follow={tmp_path / 'first'}"), tmp_path / "again", watcher=Quiet())
     assert epochs(again) == epochs(first)
     assert curves(again) == curves(first)
     assert again[0].confusion == first[0].confusion
@@ -281,8 +279,8 @@ def test_a_resumed_run_follows_its_own_record(tmp_path: Path) -> None:
 
 
 def test_following_what_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"schedule.follow: .*replay-seed1.*is not there. Give the --out folder"):
-        experiment.run(recipe(*ONE_METHOD, f"schedule.follow={tmp_path / 'no'}"), tmp_path / "out", watcher=Quiet())
+    with pytest.raises(RunError, match=r"no/replay-seed1/epochs.json: not there. Let follow name"):
+        experiment.run(recipe(*ONE_METHOD, f"follow={tmp_path / 'no'}"), tmp_path / "out", watcher=Quiet())
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1, 0]", '["2"]', "[1, 2"])
@@ -290,5 +288,26 @@ def test_a_damaged_record_of_epochs(tmp_path: Path, text: str) -> None:
     folder = tmp_path / "before" / "replay-seed1"
     folder.mkdir(parents=True)
     (folder / "epochs.json").write_text(text)
-    with pytest.raises(RunError, match=r"epochs.json: damaged"):
-        experiment.run(recipe(*ONE_METHOD, f"schedule.follow={tmp_path / 'before'}"), tmp_path / "out", watcher=Quiet())
+    with pytest.raises(RunError, match=r"epochs.json: damaged. Let follow name"):
+        experiment.run(recipe(*ONE_METHOD, f"follow={tmp_path / 'before'}"), tmp_path / "out", watcher=Quiet())
+
+
+def test_following_an_unfinished_run(tmp_path: Path) -> None:
+    folder = tmp_path / "before" / "replay-seed1"
+    folder.mkdir(parents=True)
+    (folder / "epochs.json").write_text("[1, 2]")
+    with pytest.raises(RunError, match=r"epochs.json: of 2 tasks, but there are 3"):
+        experiment.run(recipe(*ONE_METHOD, f"follow={tmp_path / 'before'}"), tmp_path / "out", watcher=Quiet())
+
+
+def test_a_run_may_follow_itself(tmp_path: Path) -> None:
+    """Overwritten, but with the same epochs; and nothing is removed before the record is read."""
+    experiment.run(recipe(*ONE_METHOD), tmp_path, watcher=Quiet())
+    record = tmp_path / "replay-seed1" / "epochs.json"
+    record.write_text("[2, 1, 2]")
+    results = experiment.run(recipe(*ONE_METHOD, f"follow={tmp_path}"), tmp_path, overwrite=True, watcher=Quiet())
+    assert epochs(results) == [[2, 1, 2]]
+    record.write_text("broken")
+    with pytest.raises(RunError, match="damaged"):
+        experiment.run(recipe(*ONE_METHOD, f"follow={tmp_path}"), tmp_path, overwrite=True, watcher=Quiet())
+    assert (tmp_path / "replay-seed1" / "result.json").exists()

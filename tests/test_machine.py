@@ -2,11 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from cotransport.machine import _quota, available_cores
-
-
-def test_some_core_is_available() -> None:
-    assert available_cores() >= 1
+from cotransport.machine import _quota
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,8 @@ def test_a_folded_backbone_gives_the_same_features(name: str) -> None:
     with torch.no_grad():
         expected, found = plain(images), folded(copy.deepcopy(plain))(images)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
-    assert norms(folded(copy.deepcopy(plain))) < norms(plain)
+    after_pools = 3 if name == "fast" else 0  # their convolutions are not right before them
+    assert norms(folded(copy.deepcopy(plain))) == after_pools
 
 
 def test_a_convolution_that_is_used_twice_is_not_folded() -> None:
@@ -196,6 +197,36 @@ def test_a_convolution_whose_output_is_needed_twice_is_not_folded() -> None:
     torch.testing.assert_close(folded(copy.deepcopy(plain))(images), plain(images))
 
 
+def test_two_norms_in_a_row_are_both_folded() -> None:
+    plain = in_use(
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.BatchNorm2d(4), nn.AdaptiveMaxPool2d(1), nn.Flatten())
+    )
+    images = torch.randn(4, 3, 8, 8)
+    torch.testing.assert_close(folded(copy.deepcopy(plain))(images), plain(images))
+    assert norms(folded(plain)) == 0
+
+
+def test_a_convolution_with_a_reparametrised_weight_is_not_folded() -> None:
+    convolution = nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3))
+    plain = in_use(nn.Sequential(convolution, nn.BatchNorm2d(4), nn.AdaptiveMaxPool2d(1), nn.Flatten()))
+    images = torch.randn(4, 3, 8, 8)
+    torch.testing.assert_close(folded(copy.deepcopy(plain))(images), plain(images))
+    assert norms(folded(plain)) == 1
+
+
+def test_modules_called_by_keyword_do_no_harm() -> None:
+    class Keyword(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.norm(input=self.conv(input=x)).mean(dim=(2, 3))
+
+    plain, images = in_use(Keyword()), torch.randn(4, 3, 8, 8)
+    torch.testing.assert_close(folded(copy.deepcopy(plain))(images), plain(images))
+
+
 def test_a_backbone_that_cannot_be_traced_is_left_alone() -> None:
     class Choosing(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -213,7 +244,7 @@ def test_the_fast_net_takes_images_of_any_size(size: int) -> None:
     assert len(trunk) == 3
     inputs: list[Tensor] = []
     trunk[0].register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
-    backbone(torch.zeros(2, 3, size, size))
+    backbone.train()(torch.zeros(1, 3, size, size))  # a single image is enough to train on
     assert inputs[0].shape[-1] <= 28  # so larger images do not cost much more
 
 

@@ -1,5 +1,7 @@
 import dataclasses
 import math
+import os
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -7,17 +9,18 @@ from torch import Tensor, nn
 
 from cotransport import losses, training
 from cotransport.config import Augmentation, Device, Optimiser, Schedule
-from cotransport.data import Batch, LabelledImages
+from cotransport.data import Batch, EncodedImages, LabelledImages
 from cotransport.errors import ConfigError, CotransportWarning, TrainingError
 from cotransport.network import CosineHead, Network, Output
 from cotransport.training import (
     Figures,
     Moment,
+    Objective,
     Trainer,
     fabric_for,
     learning_rate_factor,
     parameter_groups,
-    usual_threads,
+    set_threads,
 )
 from tests.conftest import blobs
 
@@ -44,9 +47,13 @@ def cross_entropy(batch: Batch, output: Output, moment: Moment) -> Tensor:
     return losses.cross_entropy(output.logits, batch.labels)
 
 
+def always(objective: Objective) -> Callable[[Network], Objective]:
+    return lambda network: objective
+
+
 def trained(data: LabelledImages, trainer: Trainer, network: Network | None = None) -> Network:
     network = network or small_network()
-    trainer.fit(network, data, cross_entropy)
+    trainer.fit(network, data, always(cross_entropy))
     return network
 
 
@@ -166,7 +173,7 @@ def test_an_objective_is_told_the_moment() -> None:
         moments.append(moment)
         return cross_entropy(batch, output, moment)
 
-    quick().fit(small_network(), blobs(2, 20), objective)  # 40 images: three steps of at most 16
+    quick().fit(small_network(), blobs(2, 20), always(objective))  # 40 images: three steps of at most 16
     assert [(moment.epoch, moment.step) for moment in moments] == [(e, s) for e in range(3) for s in range(3)]
     assert all((moment.epochs, moment.steps) == (3, 3) for moment in moments)
 
@@ -177,7 +184,7 @@ def test_a_loss_that_is_not_finite_names_its_first_step() -> None:
         return loss * float("nan") if (moment.epoch, moment.step) >= (1, 2) else loss
 
     with pytest.raises(TrainingError, match=r"first at step 3 of 3 in epoch 2, in task 1.*learning_rate"):
-        quick().fit(small_network(), blobs(2, 20), objective)
+        quick().fit(small_network(), blobs(2, 20), always(objective))
 
 
 def test_weights_that_are_not_finite_are_found_after_the_last_step() -> None:
@@ -185,7 +192,7 @@ def test_weights_that_are_not_finite_are_found_after_the_last_step() -> None:
         return (output.features.sum() * 0).sqrt()  # 0, with a slope that is not finite
 
     with pytest.raises(TrainingError, match="the weights are not finite after the last step"):
-        quick(schedule=Schedule(epochs=1, batch_size=40)).fit(small_network(), blobs(2, 20), objective)
+        quick(schedule=Schedule(epochs=1, batch_size=40)).fit(small_network(), blobs(2, 20), always(objective))
 
 
 def test_outputs_may_be_used_in_training() -> None:
@@ -218,7 +225,7 @@ def test_reported_loss_and_accuracy_are_the_epochs_means() -> None:
             seen.append((loss.item(), hits, len(batch.labels)))
         return loss
 
-    quick(listener=figures.append).fit(small_network(), blobs(2, 20), objective)
+    quick(listener=figures.append).fit(small_network(), blobs(2, 20), always(objective))
     images = sum(count for _, _, count in seen)
     assert figures[-1].loss == pytest.approx(sum(loss * count for loss, _, count in seen) / images, rel=1e-5)
     assert figures[-1].accuracy == pytest.approx(100 * sum(hits for _, hits, _ in seen) / images)
@@ -297,9 +304,9 @@ def test_a_time_budget_buys_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
         clock.seconds += 1
         return cross_entropy(batch, output, moment)
 
-    with_a_budget(35, listener=figures.append).fit(small_network(), blobs(2, 20), objective)
-    # five steps are needed to measure the speed; the other thirty seconds are ten epochs of three steps
-    assert clock.seconds == 35
+    with_a_budget(40, listener=figures.append).fit(small_network(), blobs(2, 20), always(objective))
+    # ten steps are needed to measure the speed; the other thirty seconds are ten epochs of three steps
+    assert clock.seconds == 40
     assert {figure.epochs for figure in figures} == {10}
     assert figures[0].step == 0
     assert figures[-1].step == 30
@@ -325,18 +332,50 @@ def test_a_time_budget_below_one_epoch() -> None:
     assert figures[-1].epochs == 1
 
 
-def test_measuring_the_speed_leaves_an_objectives_memory_alone() -> None:
-    class Counting:
-        def __init__(self) -> None:
-            self.steps = 0
+def test_measuring_the_speed_leaves_the_objective_and_the_gradients_alone() -> None:
+    made: list[list[int]] = []
 
-        def __call__(self, batch: Batch, output: Output, moment: Moment) -> Tensor:
-            self.steps += 1
-            return cross_entropy(batch, output, moment)
+    def objective(network: Network) -> Objective:
+        steps: list[int] = []
+        made.append(steps)
 
-    figures, objective = list[Figures](), Counting()
-    with_a_budget(0.2, listener=figures.append).fit(small_network(), blobs(2, 20), objective)
-    assert objective.steps == figures[-1].steps
+        def loss(batch: Batch, output: Output, moment: Moment) -> Tensor:
+            steps.append(moment.epochs)
+            return cross_entropy(batch, output, moment) + network.head.weight.square().sum()
+
+        return loss
+
+    figures, network, twin = list[Figures](), small_network(), small_network()
+    with_a_budget(0.3, listener=figures.append).fit(network, blobs(2, 20), objective)
+    measured, real = made
+    assert len(measured) >= 10
+    assert real == [figures[-1].epochs] * figures[-1].steps
+    quick(epochs=figures[-1].epochs).fit(twin, blobs(2, 20), objective)
+    assert same(network, twin)
+
+
+def test_later_stages_train_their_own_epochs() -> None:
+    figures: list[Figures] = []
+    for trainer in (with_a_budget(0.2, listener=figures.append), quick(epochs=7, listener=figures.append)):
+        trainer.fit(small_network(), blobs(2, 20), always(cross_entropy), stage=1)
+    assert {(figure.stage, figure.epochs) for figure in figures} == {(1, 3)}
+
+
+def test_decoded_images_are_measured_after_those_that_were_decoded_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two workers run four batches ahead: those are free, every later one takes a second."""
+    clock, steps = Clock(), list[int]()
+    monkeypatch.setattr(training.time, "perf_counter", clock.now)
+
+    def objective(batch: Batch, output: Output, moment: Moment) -> Tensor:
+        steps.append(moment.epochs)
+        clock.seconds += 0 if len(steps) < 7 else 1
+        return cross_entropy(batch, output, moment)
+
+    items = [blobs(2, 20).images.item(i) for i in range(40)]
+    data = LabelledImages(EncodedImages.of(items, 8), blobs(2, 20).labels, ("a", "b"))
+    trainer = with_a_budget(44, device=Device(accelerator="cpu", workers=2))
+    trainer.fit(small_network(), data, always(objective))
+    assert steps[-1] == (44 - 8) // 3
 
 
 def test_milestones_are_stretched_to_the_epochs_that_a_time_budget_buys() -> None:
@@ -346,17 +385,17 @@ def test_milestones_are_stretched_to_the_epochs_that_a_time_budget_buys() -> Non
     assert rates[1:] == pytest.approx([0.08] * 4 + [0.04] * 4)
 
 
-def test_later_tasks_may_have_a_rate_of_their_own() -> None:
-    schedule = Schedule(epochs=1, batch_size=40, shape="constant", learning_rate=0.2, later_learning_rate=0.1)
-    for task, rate in ((0, 0.2), (1, 0.1), (5, 0.1)):
-        figures: list[Figures] = []
-        trained(blobs(2, 20), quick(task=task, schedule=schedule, listener=figures.append))
-        assert figures[-1].learning_rate == rate
-
-
 def test_threads_are_shared_by_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[int] = []
     monkeypatch.setattr(training, "available_cores", lambda: 8)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert [usual_threads(processes) for processes in (1, 2, 3, 16)] == [8, 4, 2, 1]
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert usual_threads(4) == 3
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
+    monkeypatch.setattr(torch, "set_num_threads", chosen.append)
+    for processes in (1, 2, 3, 16):
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        set_threads(Device(processes=processes))
+        assert os.environ.get("OMP_NUM_THREADS") == (None if processes == 1 else str(chosen[-1]))
+    assert chosen == [6, 4, 2, 1]
+    set_threads(Device(processes=2))  # as in the processes that Fabric starts
+    assert len(chosen) == 4
+    set_threads(Device(threads=5))
+    assert chosen[-1] == 5

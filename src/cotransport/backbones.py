@@ -123,10 +123,10 @@ def resnet18(settings: config.Backbone, image_size: int) -> ResNet:
 class FastBlock(nn.Module):
     """Convolution, max-pool, norm and ReLU, and after them as many residual convolutions as asked for."""
 
-    def __init__(self, inputs: int, outputs: int, residuals: int) -> None:
+    def __init__(self, inputs: int, outputs: int, *, pool: bool, residuals: int) -> None:
         super().__init__()
         self.conv = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
-        self.pool = nn.MaxPool2d(2, ceil_mode=True)  # before the norm, which then has a quarter to do
+        self.pool = nn.MaxPool2d(2) if pool else nn.Identity()  # before the norm, which then has a quarter to do
         self.norm = nn.BatchNorm2d(outputs)
         self.residuals = nn.ModuleList(
             nn.Sequential(
@@ -136,7 +136,7 @@ class FastBlock(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, inputs, h, w) -> (n, outputs, h / 2, w / 2), rounded up."""
+        """(n, inputs, h, w) -> (n, outputs, h / 2, w / 2), rounded down; without pooling (n, outputs, h, w)."""
         x = F.relu(self.norm(self.pool(self.conv(x))), inplace=True)
         for residual in self.residuals:
             x = x + residual(x)
@@ -156,25 +156,26 @@ class FastNet(nn.Module):
         super().__init__()
         side, self.stride = (4, 2) if image_size > TINY else (3, 1)
         self.register_buffer("stem", torch.randn(STEM_FILTERS, 3, side, side) / (side * 3**0.5))
-        reductions: list[nn.Module] = []
-        while image_size / self.stride / 2 ** len(reductions) > TRUNK_SIDE:
-            reductions.append(reduction(STEM_FILTERS))
-        self.reductions = nn.Sequential(*reductions)
-        self.blocks = nn.Sequential(
-            FastBlock(STEM_FILTERS, width, residuals=1),
-            FastBlock(width, 2 * width, residuals=1),
-            FastBlock(2 * width, 4 * width, residuals=0),
-        )
+        resolution, reductions, blocks, inputs = image_size // self.stride, [], [], STEM_FILTERS
+        while resolution > TRUNK_SIDE:
+            reductions.append(reduction(inputs))
+            resolution = -(-resolution // 2)
+        for outputs, residuals in ((width, 1), (2 * width, 1), (4 * width, 0)):
+            pool = resolution >= 4  # at a single pixel, a norm could not learn from a single image
+            blocks.append(FastBlock(inputs, outputs, pool=pool, residuals=residuals))
+            resolution, inputs = resolution // 2 if pool else resolution, outputs
+        self.reductions, self.blocks = nn.Sequential(*reductions), nn.Sequential(*blocks)
         for module in self.blocks.modules():
             if isinstance(module, nn.Conv2d):  # hands on what it is given, beside filters that are random
                 nn.init.dirac_(module.weight[: module.in_channels])
 
     def look_at(self, images: Tensor) -> None:
         """Set the stem by normalised images (n, 3, h, w): whitened patches' main directions, and their negatives."""
-        side = self.stem.shape[-1]
-        if min(images.shape[2:]) < side:
+        side, image_size = self.stem.shape[-1], images.shape[-1]
+        if image_size < side:
             return
-        patches = F.unfold(images, side, stride=side).transpose(1, 2).flatten(0, 1).double()  # (patches, 3 side^2)
+        stride = max(side, image_size // 8)  # some patches of each image are enough
+        patches = F.unfold(images, side, stride=stride).transpose(1, 2).flatten(0, 1).double()  # (patches, 3 side^2)
         patches = patches - patches.mean(dim=0)
         variances, directions = torch.linalg.eigh(patches.T @ patches / len(patches))  # from the smallest on
         directions = directions * torch.where(directions.sum(dim=0) < 0, -1, 1)  # otherwise the library chooses signs

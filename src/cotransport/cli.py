@@ -167,9 +167,13 @@ def _show_plan(plan: Plan) -> None:
 
     recipe = plan.recipe
     names = ", ".join(label_of(method) for method in recipe.methods)
+    seconds = recipe.schedule.seconds_per_task
+    length = f"{recipe.schedule.epochs} epochs" if seconds is None else f"{seconds:g} s"
+    if recipe.follow is not None:
+        length = f"the epochs recorded in {escape(recipe.follow)}"
     out.print(
         f"[bold]{escape(recipe.name)}[/]: {len(plan.split)} tasks, {sum(map(len, plan.split))} classes of "
-        f"{escape(recipe.data.source)}, {recipe.backbone.name}, {recipe.schedule.epochs} epochs a task in batches of "
+        f"{escape(recipe.data.source)}, {recipe.backbone.name}, {length} a task in batches of "
         f"{recipe.schedule.batch_size}\nmethods: {escape(names)}; seeds: {', '.join(map(str, recipe.seeds))}"
     )
     table = Table("task", "classes", "names", box=None, header_style="bold")

@@ -124,14 +124,12 @@ class Schedule(Settings):
     seconds_per_task: Annotated[float, Field(gt=0)] | None = None
     """Train each task for as many epochs as fit into this time, instead of `epochs`. The speed is measured when a task
     begins, and the epochs are recorded, so that a run can be repeated exactly; milestones are stretched along."""
-    follow: str | None = None
-    """Folder of an earlier experiment: every method and seed trains the epochs that were recorded for it there."""
     batch_size: Positive = 128
     """Images in a step, over all processes; an epoch is cut into equal steps of at most this size."""
     learning_rate: Annotated[float, Field(gt=0)] = 0.1
     """The peak."""
     later_learning_rate: Annotated[float, Field(gt=0)] | None = None
-    """The peak in tasks after the first, where it is to be another one."""
+    """The peak where a trained network learns on, if it is to be another one than for a fresh network."""
     shape: Literal["steps", "one-cycle", "cosine", "constant"] = "one-cycle"
     milestones: tuple[Positive, ...] = ()
     """`steps`: the epochs after which the rate is multiplied by `decay`."""
@@ -145,6 +143,10 @@ class Schedule(Settings):
             raise ValueError("shape 'steps' needs milestones, for example milestones: [80, 120]")
         if self.shape != "steps" and self.milestones:
             raise ValueError(f"milestones belong to shape 'steps', not to {self.shape!r}")
+        if any(milestone >= self.epochs for milestone in self.milestones):
+            raise ValueError(
+                f"milestones: {max(self.milestones)} is not within {self.epochs} epochs. Change one of them"
+            )
         return self
 
 

@@ -42,7 +42,7 @@ from cotransport.randomness import seeded
 from cotransport.training import Listener, Trainer
 
 SettingsType = TypeVar("SettingsType", bound=Settings)
-IMAGES_FOR_STEM = 512
+IMAGES_FOR_STEM = 256
 """Images of the first task by which the fast net's stem is set, at most."""
 _NEW_NETWORK, _NEW_CLASSES = 0, 1  # places of a run's random draws
 
@@ -221,11 +221,12 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         known, sizes, memory = (before.classes, before.task_sizes, before.memory) if before else ((), (), Memory())
         data = _renumbered(data, known, known_classes)
         new, task = len(data.classes) - len(known), len(sizes)
-        trainer = self._trainer(task, listener, epochs)
+        fresh = before is None or method.from_scratch
+        trainer = self._trainer(task, listener, epochs, fresh=fresh)
         lesson = Lesson(data, memory.labelled(data.classes), len(known), new, self._section(Loss, "loss"))
 
-        if before is None or method.from_scratch:
-            network = self._new_network(method, lesson, trainer)
+        if before is None or fresh:
+            network = self._new_network(method, lesson, before, trainer)
             grown = len(data.classes)
         else:
             network, grown = copy.deepcopy(before.network), new
@@ -248,8 +249,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             _check_whole("image_size", size, at_least=1)
         return labelled(images, labels, size)
 
-    def _new_network(self, method: Method, lesson: Lesson, trainer: Trainer) -> Network:
-        """An untrained network without classes. What it takes from images comes from the earliest there are."""
+    def _new_network(self, method: Method, lesson: Lesson, before: State | None, trainer: Trainer) -> Network:
+        """An untrained network without classes. What it takes from images comes from the first task's alone."""
         size = lesson.new.images.size
         with seeded(self.seed, _NEW_NETWORK, trainer.task):
             if isinstance(self.backbone, nn.Module):
@@ -258,10 +259,17 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 named = {"name": self.backbone} if isinstance(self.backbone, str) else self.backbone
                 backbone = backbones.build(_as_settings(Backbone, named, "backbone"), size)
             head = method.make_head(backbones.feature_dimension(backbone, size), self._section(Head, "head").scale)
-        seen = lesson.new.images if lesson.memory is None else lesson.memory.images
-        network = Network(backbone, head, *channel_statistics(seen, trainer.device.workers))
-        if isinstance(backbone, FastNet):
-            backbone.look_at(network.normalised(sample(seen, IMAGES_FOR_STEM, trainer.device.workers)))
+        images, workers = lesson.new.images, trainer.device.workers
+        if before is None:
+            network = Network(backbone, head, *channel_statistics(images, workers))
+        else:
+            network = Network(backbone, head, before.network.mean.cpu(), before.network.deviation.cpu())
+        if isinstance(backbone, FastNet) and not isinstance(self.backbone, nn.Module):
+            earlier = None if before is None else before.network.backbone
+            if isinstance(earlier, FastNet):
+                backbone.stem.copy_(earlier.stem)
+            else:
+                backbone.look_at(network.normalised(sample(images, IMAGES_FOR_STEM, workers)))
         return network
 
     def _updated_memory(
@@ -304,11 +312,16 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             return means
         return cached[1]
 
-    def _trainer(self, task: int = 0, listener: Listener | None = None, epochs: int | None = None) -> Trainer:
+    def _trainer(
+        self, task: int = 0, listener: Listener | None = None, epochs: int | None = None, *, fresh: bool = True
+    ) -> Trainer:
+        schedule = self._section(Schedule, "schedule")
+        if not fresh and schedule.later_learning_rate is not None:
+            schedule = schedule.model_copy(update={"learning_rate": schedule.later_learning_rate})
         return Trainer(
             task=task,
             seed=self.seed,
-            schedule=self._section(Schedule, "schedule"),
+            schedule=schedule,
             optimiser=self._section(Optimiser, "optimiser"),
             augmentation=self._section(Augmentation, "augmentation"),
             device=self._section(Device, "device"),

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -87,7 +86,8 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = Fa
     source = open_source(recipe.data)
     recipe = recipe.model_copy(update={"augmentation": _augmentation(recipe, source)})
     split = split_classes(source.classes, recipe.stream)
-    pending = _agreed(fabric, lambda: _prepared(recipe, out, resume=resume, overwrite=overwrite))
+    tasks = len(split)
+    pending = _agreed(fabric, lambda: _prepared(recipe, tasks, out, resume=resume, overwrite=overwrite))
     if pending:
         stream = TaskStream(load(source, recipe.data), split)
         _check_classes(stream)
@@ -95,11 +95,10 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = Fa
             if one.folder not in pending:
                 continue
             folder = out / one.folder
-            epochs = _agreed(fabric, partial(_recorded_epochs, recipe, one, folder))
             if first:
                 folder.mkdir(parents=True, exist_ok=True)
                 write_atomically(folder / STARTED, json.dumps(_dump(recipe), indent=1))
-            result = _one_run(recipe, one, stream, folder, epochs, watcher)
+            result = _one_run(recipe, one, stream, folder, pending[one.folder], watcher)
             if first:
                 result.save(folder)
     fabric.barrier()
@@ -145,36 +144,15 @@ def _one_run(recipe: Recipe, one: Run, stream: TaskStream, folder: Path, epochs:
         seconds = time.perf_counter() - begun
         sizes = stream.sizes[: task.number + 1]
         step, confusion = evaluate(classifier, task.seen_test, sizes, recipe.metric)
-        [last] = told
-        step = step.model_copy(
-            update={"train_seconds": seconds, "images_per_second": last.images_per_second, "epochs": last.epochs}
-        )
+        step = step.model_copy(update={"train_seconds": seconds})
+        for last in told:  # none, if the method has not trained at all
+            step = step.model_copy(update={"images_per_second": last.images_per_second, "epochs": last.epochs})
         steps.append(step)
         log.step(step, task.number)
         if first:
             watcher.task_done(step)
     log.close()
     return _result(recipe, one, stream, steps, confusion)
-
-
-def _recorded_epochs(recipe: Recipe, one: Run, folder: Path) -> list[int]:
-    """Epochs of the tasks, by the record of this run's earlier beginning or of the experiment that it is to follow."""
-    path = folder / EPOCHS
-    if recipe.schedule.seconds_per_task is None and recipe.schedule.follow is None:
-        return []
-    if not path.exists() and recipe.schedule.follow is not None:
-        path = Path(recipe.schedule.follow) / one.folder / EPOCHS
-        if not path.exists():
-            raise RunError(f"schedule.follow: {path} is not there. Give the --out folder of a run of the same methods")
-    if not path.exists():
-        return []
-    try:
-        epochs = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        epochs = None
-    if not isinstance(epochs, list) or not all(isinstance(number, int) and number > 0 for number in epochs):
-        raise RunError(f"{path}: damaged. Start the run anew with --overwrite")
-    return epochs
 
 
 def _augmentation(recipe: Recipe, source: Source) -> Augmentation:
@@ -293,14 +271,19 @@ def _dump(recipe: Recipe) -> dict[str, Any]:
     return recipe.model_dump(mode="json")
 
 
-def _prepared(recipe: Recipe, out: Path, *, resume: bool, overwrite: bool) -> set[str]:
-    """The folders of the runs that are to be run; old ones are removed where the user says so."""
-    pending = set()
+def _prepared(recipe: Recipe, tasks: int, out: Path, *, resume: bool, overwrite: bool) -> dict[str, list[int]]:
+    """The folders of the runs that are to be run, with the epochs of tasks that are recorded for them.
+
+    Old runs are removed where the user says so, after everything has been checked.
+    """
+    pending: dict[str, list[int]] = {}
+    old: list[Path] = []
     for one in runs_of(recipe):
         folder = out / one.folder
         finished, begun = (folder / RESULT).exists(), (folder / STARTED).exists()
+        epochs = []
         if overwrite and (finished or begun):
-            shutil.rmtree(folder)
+            old.append(folder)
         elif finished:
             _same_recipe(recipe, one, Result.load(folder / RESULT).recipe, folder)
             continue
@@ -308,14 +291,38 @@ def _prepared(recipe: Recipe, out: Path, *, resume: bool, overwrite: bool) -> se
             raise RunError(f"{folder}: an unfinished run. Go on with --resume, or start it anew with --overwrite")
         elif begun:
             _same_recipe(recipe, one, _begun_with(folder / STARTED), folder)
+            if (folder / EPOCHS).exists():
+                epochs = _recorded(folder / EPOCHS, "Start the run anew with --overwrite")
         elif folder.exists() and not folder.is_dir():
             raise RunError(f"{folder}: in the way of a run's folder. Move it, or choose another --out")
-        pending.add(one.folder)
+        if recipe.follow is not None and not epochs:
+            record = Path(recipe.follow) / one.folder / EPOCHS
+            epochs = _recorded(
+                record, "Let follow name the --out folder of a finished run of the same methods and seeds"
+            )
+            if len(epochs) != tasks:
+                raise RunError(f"{record}: of {len(epochs)} tasks, but there are {tasks}. Follow another run")
+        pending[one.folder] = epochs
+    for folder in old:
+        shutil.rmtree(folder)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{out}: cannot be made ({error.strerror}). Choose another --out") from None
     return pending
+
+
+def _recorded(path: Path, remedy: str) -> list[int]:
+    """The epochs of tasks in a record."""
+    try:
+        epochs = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunError(f"{path}: not there. {remedy}") from None
+    except (OSError, ValueError):
+        epochs = None
+    if not isinstance(epochs, list) or not all(type(number) is int and number > 0 for number in epochs):
+        raise RunError(f"{path}: damaged. {remedy}")
+    return epochs
 
 
 def _begun_with(path: Path) -> dict[str, Any]:
@@ -332,7 +339,7 @@ def _begun_with(path: Path) -> dict[str, Any]:
 def _same_recipe(recipe: Recipe, one: Run, begun_with: dict[str, Any], folder: Path) -> None:
     """A run counts only for the recipe it was made with; where it ran and what it logged does not matter."""
     here, there = _dump(recipe), dict(begun_with)
-    for key in ("name", "description", "device", "logging", "methods", "seeds"):
+    for key in ("name", "description", "device", "logging", "follow", "methods", "seeds"):
         here.pop(key), there.pop(key, None)
     here["method"] = _method_dump(_dump(recipe), one.label)
     there["method"] = _method_dump(begun_with, one.label)

@@ -86,17 +86,19 @@ def folded(backbone: nn.Module) -> nn.Module:
         traced = fx.symbolic_trace(backbone)
     except Exception:  # a user's module may do anything that tracing cannot follow
         return backbone
-    modules = dict(traced.named_modules())
     calls = Counter(node.target for node in traced.graph.nodes if node.op == "call_module")
     for node in list(traced.graph.nodes):
-        before = node.args[0] if node.op == "call_module" else None
+        before = node.args[0] if node.op == "call_module" and node.args else None
         if not isinstance(before, fx.Node) or before.op != "call_module" or len(before.users) > 1:
             continue
-        convolution, norm = modules[str(before.target)], modules[str(node.target)]
-        if not isinstance(convolution, nn.Conv2d) or not isinstance(norm, nn.BatchNorm2d) or norm.running_mean is None:
+        convolution, norm = (traced.get_submodule(str(place.target)) for place in (before, node))
+        # what derives from them, or is hooked to, may compute something else
+        plain = type(convolution) is nn.Conv2d and not convolution._forward_pre_hooks and not convolution._forward_hooks
+        if not plain or type(norm) is not nn.BatchNorm2d or norm.running_mean is None:
             continue
         if calls[before.target] > 1 or calls[node.target] > 1:  # shared by several places
             continue
+        assert isinstance(convolution, nn.Conv2d)
         traced.set_submodule(str(before.target), fuse_conv_bn_eval(convolution, norm))
         node.replace_all_uses_with(before)
         traced.graph.erase_node(node)

@@ -55,6 +55,8 @@ class Recipe(Settings):
     loss: Loss = Loss()
     device: Device = Device()
     logging: Logging = Logging()
+    follow: str | None = None
+    """Folder of an earlier experiment: every method and seed trains the epochs that were recorded for it there."""
     methods: Annotated[tuple[AnyMethod, ...], Field(min_length=1)]
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = (1,)
     metric: Literal["top1", "top5"] = "top1"

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from cotransport.config import Augmentation, Device, Optimiser, Schedule
 from cotransport.data import (
     Batch,
+    EncodedImages,
     Images,
     LabelledImages,
     Shard,
@@ -42,8 +43,10 @@ CHECK_EVERY = 100
 SECONDS_BETWEEN_FIGURES = 0.5
 MEASURED_SHARE = 0.05
 """Share of a task's time budget in which its speed is measured,"""
-MEASURED_STEPS = 5, 200
-"""in at least and at most so many steps; the first two of them do not count, as memory is set up in them."""
+MEASURED_STEPS = 8, 200
+"""in at least and at most so many steps,"""
+WARM_STEPS = 2
+"""after so many that set up memory, and those for which images were decoded ahead."""
 _SHUFFLE, _NETWORK = 0, 1  # places of a run's random draws
 _NEVER = 2**62
 
@@ -98,7 +101,7 @@ class Step(NamedTuple):
 
 
 Objective: TypeAlias = Callable[[Batch, Output, Moment], Tensor]
-"""What is minimised. One that keeps something from step to step must be an object that can be deep-copied."""
+"""What is minimised."""
 Listener: TypeAlias = Callable[[Figures], None]
 
 
@@ -140,6 +143,7 @@ def fabric_for(device: Device) -> Fabric:
         gpu = device.accelerator != "cpu" and torch.cuda.is_available()
         precision = "bf16-mixed" if gpu and torch.cuda.is_bf16_supported(including_emulation=False) else "32-true"
     several = device.processes * device.nodes > 1
+    set_threads(device)
     try:
         fabric = Fabric(
             accelerator=device.accelerator,
@@ -152,15 +156,18 @@ def fabric_for(device: Device) -> Fabric:
     except Exception as error:  # Lightning raises many kinds for a device that is not there
         raise ConfigError(f"device: {error}. Choose one that this machine has, for example accelerator: cpu") from None
     fabric.launch()
-    if fabric.device.type == "cpu":
-        torch.set_num_threads(device.threads or usual_threads(device.processes))
     return fabric
 
 
-def usual_threads(processes: int) -> int:
-    """Threads for each of so many processes on this machine: OMP_NUM_THREADS, or an equal share of the cores."""
-    told = os.environ.get("OMP_NUM_THREADS", "")
-    return int(told) if told.isdigit() and int(told) else max(1, available_cores() // processes)
+def set_threads(device: Device) -> None:
+    """Give each process of this machine its share of the cores, unless OMP_NUM_THREADS says otherwise."""
+    if device.threads is None and "OMP_NUM_THREADS" in os.environ:
+        return
+    share = max(1, available_cores() // device.processes)
+    threads = device.threads or min(torch.get_num_threads(), share)
+    torch.set_num_threads(threads)
+    if device.processes > 1:
+        os.environ["OMP_NUM_THREADS"] = str(threads)  # for the processes that Fabric starts
 
 
 @dataclass(frozen=True)
@@ -193,12 +200,22 @@ class Trainer:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack it
         return network.to(self.fabric.device)
 
-    def fit(self, network: Network, data: LabelledImages, objective: Objective, *, stage: int = 0) -> None:
-        """Train a network in place. A method with several stages numbers them, so that each draws its own order."""
-        epochs = self.epochs or self._affordable_epochs(network, data, objective, stage)
+    def fit(
+        self, network: Network, data: LabelledImages, objective: Callable[[Network], Objective], *, stage: int = 0
+    ) -> None:
+        """Train a network in place.
+
+        objective : makes, for the network at the start, what is minimised.
+        stage : number of this training within the task, so that each draws its own order. The first one, 0, is what a
+            time budget or recorded epochs are for; later ones train their schedule's epochs.
+        """
+        epochs = self.schedule.epochs
+        if stage == 0:
+            epochs = self.epochs or self._affordable_epochs(network, data, objective)
         meter = _Meter(self, stage, epochs, steps_per_epoch(len(data), self.schedule.batch_size))
-        for number, step in enumerate(self._steps(network, data, objective, epochs, stage)):
-            meter.update(number, step)
+        with closing(self._steps(network, data, objective(network), epochs, stage)) as steps:
+            for number, step in enumerate(steps):
+                meter.update(number, step)
         self._average_buffers(network)
         if not all(bool(torch.isfinite(parameter).all()) for parameter in network.parameters()):
             raise _not_finite("the weights are not finite after the last step", self.task)
@@ -210,7 +227,6 @@ class Trainer:
         """Train step by step."""
         fabric, schedule, shard = self.fabric, self.schedule, self.shard
         steps = steps_per_epoch(len(data), schedule.batch_size)
-        peak = (schedule.later_learning_rate if self.task else None) or schedule.learning_rate
         batches = training_batches(
             data,
             settings=self.augmentation,
@@ -225,7 +241,7 @@ class Trainer:
         self.place(network)
         optimiser = torch.optim.SGD(
             parameter_groups(network, self.optimiser.weight_decay),
-            lr=peak,
+            lr=schedule.learning_rate,
             momentum=self.optimiser.momentum,
             nesterov=self.optimiser.nesterov,
         )
@@ -237,11 +253,12 @@ class Trainer:
                 epoch, step = divmod(number, steps)
                 torch.manual_seed(derived_seed(self.seed, self.task, stage, _NETWORK, number, shard.rank))
                 middle = (number + 0.5) / (steps * epochs)  # no step is lost to a rate of zero at either end
-                rate = peak * learning_rate_factor(schedule, middle)
+                rate = schedule.learning_rate * learning_rate_factor(schedule, middle)
                 for group in optimiser.param_groups:
                     group["lr"] = rate
                 output = wrapped(batch.images)
-                loss = objective(batch, output, Moment(epoch, epochs, step, steps))
+                with fabric.autocast():  # for teachers
+                    loss = objective(batch, output, Moment(epoch, epochs, step, steps))
                 fabric.backward(loss * batch.weight)
                 if self.optimiser.clip_norm is not None:
                     fabric.clip_gradients(wrapped, optimiser, max_norm=self.optimiser.clip_norm)
@@ -249,23 +266,27 @@ class Trainer:
                 optimiser.zero_grad()
                 yield Step(batch, output, loss.detach(), rate)
 
-    def _affordable_epochs(self, network: Network, data: LabelledImages, objective: Objective, stage: int) -> int:
+    def _affordable_epochs(
+        self, network: Network, data: LabelledImages, objective: Callable[[Network], Objective]
+    ) -> int:
         """The schedule's epochs; or those that its time budget buys, by the speed of a copy that is thrown away."""
         budget = self.schedule.seconds_per_task
         if budget is None:
             return self.schedule.epochs
         begun = time.perf_counter()
-        twin, its_objective = copy.deepcopy((network, objective))
-        least, most = MEASURED_STEPS
+        twin = copy.deepcopy(network)
+        warm = WARM_STEPS + (2 * self._workers(data.images) if isinstance(data.images, EncodedImages) else 0)
+        least, most = (warm + count for count in MEASURED_STEPS)
         ends: list[float] = []
-        with closing(self._steps(twin, data, its_objective, most, stage)) as steps:
+        with closing(self._steps(twin, data, objective(twin), most, stage=0)) as steps:
             for _ in steps:
                 self._synchronise()
                 ends.append(time.perf_counter())
                 enough = len(ends) >= least and ends[-1] - begun > MEASURED_SHARE * budget
                 if self.reduced(torch.tensor(float(enough), device=self.fabric.device), "max") or len(ends) >= most:
                     break
-        seconds = (ends[-1] - ends[1]) / (len(ends) - 2) * steps_per_epoch(len(data), self.schedule.batch_size)
+        step_seconds = (ends[-1] - ends[warm - 1]) / (len(ends) - warm)
+        seconds = step_seconds * steps_per_epoch(len(data), self.schedule.batch_size)
         left = budget - (time.perf_counter() - begun)
         epochs = int(self.reduced(torch.tensor(left / seconds, device=self.fabric.device), "mean").item())
         if epochs < 1:

@@ -88,10 +88,10 @@ class Method(Settings):
 
     def learn(self, network: Network, lesson: Lesson, trainer: Trainer) -> None:
         """Train the network on a lesson: by default all of its images, with the method's objective."""
-        trainer.fit(network, lesson.everything, self.objective(network, lesson))
+        trainer.fit(network, lesson.everything, lambda trained: self.objective(trained, lesson))
 
     def objective(self, network: Network, lesson: Lesson) -> Objective:
-        """What is minimised: by default the cross-entropy."""
+        """What is minimised, for a network at the task's start: by default the cross-entropy."""
 
         def loss(batch: Batch, output: Output, moment: Moment) -> Tensor:
             return lesson.cross_entropy(output.logits, batch.labels)

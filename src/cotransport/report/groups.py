@@ -30,7 +30,9 @@ WITHOUT_EFFECT = (
     "device.accelerator.",
     "device.processes.",
     "device.nodes.",
+    "device.threads.",
     "device.workers.",
+    "follow.",
 )
 """Settings in which runs may differ and still be repetitions of each other."""
 

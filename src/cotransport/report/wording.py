@@ -148,12 +148,22 @@ def _backbone(result: Result) -> str:
     return _joined(name, stem not in (None, "auto") and f"{stem} stem")
 
 
+def _epochs(result: Result, planned: int | None) -> str | None:
+    """The epochs that were trained, or those that were planned where there is no record."""
+    trained = sorted({step.epochs for step in result.steps if step.epochs is not None})
+    if len(trained) > 1:
+        return f"{trained[0]} to {trained[-1]} epochs per task"
+    epochs = trained[0] if trained else planned
+    return f"{counted(epochs, 'epoch')} per task" if epochs else None
+
+
 def _training(result: Result) -> str:
     schedule = setting(result.recipe, "schedule")
     told = schedule if isinstance(schedule, Mapping) else {}
-    epochs, rate, shape = told.get("epochs"), told.get("learning_rate"), told.get("shape")
+    rate, shape, seconds = told.get("learning_rate"), told.get("shape"), told.get("seconds_per_task")
     return _joined(
-        epochs and f"{counted(epochs, 'epoch')} per task",
+        _epochs(result, told.get("epochs")),
+        seconds and f"{seconds:g} s per task",
         told.get("batch_size") and f"batches of {told['batch_size']}",
         rate and f"learning rate {rate}" + (f" ({shape})" if shape else ""),
     )
