@@ -390,6 +390,17 @@ def test_one_task_and_no_accuracy_have_findings_too() -> None:
     assert wording.finding(unknown) == ["No accuracy was recorded."]
 
 
+@pytest.mark.parametrize(
+    ("epochs", "words"),
+    [([7, 7], "7 epochs per task"), ([9, 7], "7 to 9 epochs per task"), ([None, None], "20 epochs per task")],
+)
+def test_the_epochs_that_were_trained_are_told(epochs: list[int | None], words: str) -> None:
+    result = make_result(recipe={**RECIPE, "schedule": {"epochs": 20, "seconds_per_task": 60.0}})
+    steps = [step.model_copy(update={"epochs": n}) for step, n in zip(result.steps, epochs, strict=True)]
+    facts = dict(wording.facts(grouped([result.model_copy(update={"steps": steps})])[0]))
+    assert facts["Training"] == f"{words}, 60 s per task"
+
+
 def test_what_was_run_in_words() -> None:
     facts = dict(wording.facts(grouped([make_result(seed=2), make_result(seed=1)])[0]))
     assert facts == {
