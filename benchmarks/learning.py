@@ -135,10 +135,10 @@ def our_training(method: Method, network: Network, lesson: Lesson) -> Callable[[
 
 def training() -> Iterator[Figure]:
     """Training as a share of the ideal loop."""
-    cases = [("replay", "fast", 32), ("distilling", "fast", 32), ("replay", "resnet18", 8)]
+    cases = [("replay", "fast", 32), ("distilling", "fast", 24), ("replay", "resnet32", 6)]
     for method_name, backbone, steps in cases:
         method = Distilling() if method_name == "distilling" else make_method(method_name)
-        seconds = shares(method, backbone, 20, steps, rounds=8)
+        seconds = shares(method, backbone, 20, steps, rounds=6)
         yield Figure(
             "training",
             f"{method_name} on {backbone}, share of the ideal loop",
@@ -216,7 +216,7 @@ def arithmetic() -> Iterator[Figure]:
         run = ideal_training(network, cross_entropy, batch, 1)
         with FlopCounterMode(display=False) as counter:
             run()
-        seconds = in_turns({"multiply": multiply, "net": run}, rounds=12)
+        seconds = in_turns({"multiply": multiply, "net": run}, rounds=6)
         peak = 2 * 2048**3 / min(seconds["multiply"])
         rate = counter.get_total_flops() / median(seconds["net"])
         yield Figure(

@@ -34,7 +34,7 @@ from cotransport.data import (
     usual_workers,
 )
 from cotransport.errors import ConfigError, CotransportWarning, TrainingError
-from cotransport.machine import available_cores
+from cotransport.machine import available_cores, keep_freed_memory
 from cotransport.network import Network, Output
 from cotransport.randomness import derived_seed
 
@@ -156,6 +156,8 @@ def fabric_for(device: Device) -> Fabric:
     except Exception as error:  # Lightning raises many kinds for a device that is not there
         raise ConfigError(f"device: {error}. Choose one that this machine has, for example accelerator: cpu") from None
     fabric.launch()
+    if fabric.device.type == "cpu":
+        keep_freed_memory()
     return fabric
 
 

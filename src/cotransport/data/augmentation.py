@@ -57,7 +57,7 @@ def cropped(pixels: Tensor, indices: Tensor, draws: Draws, settings: Augmentatio
 
     uint8 pixels (N, h, w, 3), indices (n,) -> uint8 (n, h, w, 3). What comes in from outside is black, or mirrored.
     """
-    chosen = flipped(pixels[indices], draws)
+    chosen = flipped(pixels.index_select(0, indices), draws)
     pad, (count, height, width, _) = settings.crop_padding, chosen.shape
     if not pad:
         return chosen
@@ -72,8 +72,10 @@ def cropped(pixels: Tensor, indices: Tensor, draws: Draws, settings: Augmentatio
 
 
 def flipped(images: Tensor, draws: Draws) -> Tensor:
-    """Decoded images (n, h, w, 3), mirrored where the draws say so."""
-    return torch.where(draws.flip[:, None, None, None], images.flip(2), images)
+    """Images (n, h, w, 3), mirrored where the draws say so."""
+    count = len(images)
+    both = torch.cat([images, images.flip(2)])
+    return both.index_select(0, torch.arange(count, device=images.device) + count * draws.flip)  # whole images move
 
 
 def brightened(images: Tensor, draws: Draws) -> Tensor:
@@ -87,8 +89,9 @@ def _padded(images: Tensor, pad: int, settings: Augmentation) -> Tensor:
         return F.pad(images, (0, 0, pad, pad, pad, pad))
     for dimension in (1, 2):
         length = images.shape[dimension]
-        places = torch.arange(-pad, length + pad, device=images.device)
-        images = images.index_select(dimension, _reflected(places, length))
+        margins = (torch.arange(start, start + pad, device=images.device) for start in (-pad, length))
+        before, after = (images.index_select(dimension, _reflected(margin, length)) for margin in margins)
+        images = torch.cat([before, images, after], dimension)
     return images
 
 
