@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from cotransport import machine
 from cotransport.machine import _quota
 
 
@@ -16,3 +17,35 @@ def test_a_control_groups_limit(tmp_path: Path, text: str, cores: int) -> None:
 
 def test_without_control_groups(tmp_path: Path) -> None:
     assert _quota(tmp_path / "cpu.max", 8) == 8
+
+
+@pytest.mark.parametrize(
+    ("largest", "accepted"),
+    [
+        (1 << 40, [("mmap", 1 << 30), ("trim", 1 << 30)]),
+        (32 << 20, [("mmap", 32 << 20), ("trim", 1 << 30)]),
+        (0, []),  # less trimming alone would be slower than nothing
+    ],
+)
+def test_freed_memory_is_kept(monkeypatch: pytest.MonkeyPatch, largest: int, accepted: list[tuple[str, int]]) -> None:
+    called: list[tuple[str, int]] = []
+
+    class Library:
+        def mallopt(self, parameter: int, value: int) -> int:
+            name = {-3: "mmap", -1: "trim"}[parameter]
+            if name == "mmap" and value > largest:
+                return 0
+            called.append((name, value))
+            return 1
+
+    monkeypatch.setattr(machine.ctypes, "CDLL", lambda name: Library())
+    machine.keep_freed_memory()
+    assert called == accepted
+
+
+def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr(machine.ctypes, "CDLL", missing)
+    machine.keep_freed_memory()
