@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.measure import Figure, in_turns, median, ratio
+from benchmarks.measure import Figure, in_turns, ratio, undisturbed
 from cotransport import backbones
 from cotransport.config import Augmentation, Backbone, Device, Loss, Optimiser, Schedule
 from cotransport.data import Batch, LabelledImages, PixelImages, Shard, training_batches
@@ -138,21 +138,21 @@ def training() -> Iterator[Figure]:
     cases = [("replay", "fast", 32), ("distilling", "fast", 24), ("replay", "resnet32", 6)]
     for method_name, backbone, steps in cases:
         method = Distilling() if method_name == "distilling" else make_method(method_name)
-        seconds = shares(method, backbone, 20, steps, rounds=6)
+        seconds = shares(method, backbone, 20, steps, rounds=8)
         yield Figure(
             "training",
             f"{method_name} on {backbone}, share of the ideal loop",
             ratio(seconds, "ideal", "ours"),
             at_least=0.92,
-            note=f"{steps * BATCH / median(seconds['ours']):,.0f} images/s",
+            note=f"{steps * BATCH / undisturbed(seconds['ours']):,.0f} images/s",
         )
 
 
 def classes() -> Iterator[Figure]:
     """A step's time as classes become many: it may grow by the head's and the loss's own arithmetic only."""
     for count in (10, 100, 1000, 10_000):
-        seconds = shares(make_method("replay"), "fast", count, 16, rounds=6)
-        ours, ideal = (1000 * median(seconds[name]) / 16 for name in ("ours", "ideal"))
+        seconds = shares(make_method("replay"), "fast", count, 16, rounds=8)
+        ours, ideal = (1000 * undisturbed(seconds[name]) / 16 for name in ("ours", "ideal"))
         yield Figure(
             "classes",
             f"{count:,} classes, share of the ideal loop",
@@ -190,7 +190,7 @@ def evaluation() -> Iterator[Figure]:
             f"{backbone}, share of the bare forward pass",
             ratio(seconds, "bare", "ours"),
             at_least=0.92,
-            note=f"{count / median(seconds['ours']):,.0f} images/s",
+            note=f"{count / undisturbed(seconds['ours']):,.0f} images/s",
         )
 
 
@@ -218,13 +218,13 @@ def arithmetic() -> Iterator[Figure]:
             run()
         seconds = in_turns({"multiply": multiply, "net": run}, rounds=6)
         peak = 2 * 2048**3 / min(seconds["multiply"])
-        rate = counter.get_total_flops() / median(seconds["net"])
+        rate = counter.get_total_flops() / undisturbed(seconds["net"])
         yield Figure(
             "arithmetic",
             f"{backbone} at {size} pixels, share of the matrix multiply's peak",
             rate / peak,
             note=f"{counter.get_total_flops() / batch_size / 1e6:,.0f} Mflop an image, {rate / 1e9:,.0f} of "
-            f"{peak / 1e9:,.0f} Gflop/s, {batch_size / median(seconds['net']):,.0f} images/s",
+            f"{peak / 1e9:,.0f} Gflop/s, {batch_size / undisturbed(seconds['net']):,.0f} images/s",
         )
 
 
@@ -246,5 +246,5 @@ def batches() -> Iterator[Figure]:
             f"crop ({padding}), flip and brightness, times what training the fast net consumes",
             ratio(seconds, "train", "pipeline"),
             at_least=20,
-            note=f"{len(data) / median(seconds['pipeline']):,.0f} images/s",
+            note=f"{len(data) / undisturbed(seconds['pipeline']):,.0f} images/s",
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from benchmarks.measure import Figure, in_turns, median, ratio
+from benchmarks.measure import Figure, in_turns, ratio, undisturbed
 from cotransport.data.decoding import Encoded, Window, decode
 
 
@@ -23,7 +23,7 @@ def startup() -> Iterator[Figure]:
         command = [str(Path(sys.executable).with_name("cotransport")), *arguments.split()]
         ask = partial(subprocess.run, command, stdout=subprocess.DEVNULL, check=True)
         seconds = in_turns({"ask": ask}, rounds=3)["ask"]
-        yield Figure("startup", f"cotransport {arguments}", median(seconds), "s", at_most=at_most)
+        yield Figure("startup", f"cotransport {arguments}", undisturbed(seconds), "s", at_most=at_most)
 
 
 def photograph(width: int, height: int) -> bytes:
@@ -67,7 +67,7 @@ def decoding() -> Iterator[Figure]:
             f"{width} x {height} to 224 pixels, share of bare Pillow",
             ratio(seconds, "bare", "ours"),
             at_least=0.85,
-            note=f"{times / median(seconds['ours']):,.0f} images/s on one core",
+            note=f"{times / undisturbed(seconds['ours']):,.0f} images/s on one core",
         )
 
 
