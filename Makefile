@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 help:
 	@echo "make demo    a class-incremental run on real digits, and its report (about a minute after the install)"
 	@echo "make test    the fast tests"
-	@echo "make bench   speed, against an ideal loop (about five minutes on a quiet machine)"
+	@echo "make bench   speed, against an ideal loop (about ten minutes on a quiet machine)"
 	@echo "make lint    format, style, types and layers"
 	@echo "make check   both"
 	@echo "make format  put the code into shape"
