@@ -1,4 +1,4 @@
-"""What this process may use of the machine. It knows nothing of torch."""
+"""Cores and memory of this process. It knows nothing of torch."""
 
 from __future__ import annotations
 
