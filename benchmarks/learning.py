@@ -33,7 +33,7 @@ class Distilling(Method):
     name = "distilling"
     title = "Distilling"
 
-    def objective(self, network: Network, lesson: Lesson) -> Objective:
+    def objective(self, network: Network, lesson: Lesson, trainer: Trainer) -> Objective:
         """Cross-entropy, and the divergence from the teacher."""
         teacher = network.frozen()
 
@@ -160,7 +160,7 @@ def step_seconds(method: Method, backbone: str, classes: int, steps: int) -> tup
     """
     network, data = make_network(backbone, 32, classes), noise(steps * BATCH, 32, classes)
     lesson, trainer = Lesson(data, None, classes // 2, classes - classes // 2, Loss()), make_trainer(epochs=1)
-    ideal_step = ideal_training(network, method.objective(network, lesson), fixed_batch(32, classes), 1)
+    ideal_step = ideal_training(network, method.objective(network, lesson, trainer), fixed_batch(32, classes), 1)
     ideal: list[float] = []
 
     def with_an_ideal_step(objective: Objective) -> Objective:
@@ -175,7 +175,7 @@ def step_seconds(method: Method, backbone: str, classes: int, steps: int) -> tup
 
     ideal_step()  # memory is set up
     begun = time.perf_counter()
-    trainer.fit(network, data, lambda trained: with_an_ideal_step(method.objective(trained, lesson)))
+    trainer.fit(network, data, lambda trained: with_an_ideal_step(method.objective(trained, lesson, trainer)))
     synchronise()
     total = time.perf_counter() - begun
     return sum(ideal) / steps, (total - sum(ideal)) / steps

@@ -16,6 +16,7 @@ from cotransport.errors import ConfigError
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 Positive = Annotated[int, Field(gt=0)]
+Whole = Annotated[int, Field(ge=0, strict=True)]
 
 SettingsType = TypeVar("SettingsType", bound="Settings")
 

@@ -35,11 +35,12 @@ from cotransport.data import (
     sample,
 )
 from cotransport.errors import ConfigError, CotransportWarning, DataError
-from cotransport.memory import Memory, class_means, herding
+from cotransport.memory import Memory, herding
 from cotransport.methods import Lesson, Method, make_method
 from cotransport.network import Network
 from cotransport.randomness import seeded
 from cotransport.training import Listener, Trainer
+from cotransport.transport import class_centres
 
 SettingsType = TypeVar("SettingsType", bound=Settings)
 IMAGES_FOR_STEM = 256
@@ -58,6 +59,8 @@ class State:
     image_size: int
     network: Network
     memory: Memory
+    plan: Tensor | None = None
+    """By which the newest classes' weights were transported (old classes, new classes), None if they were not."""
 
 
 class Scores(NamedTuple):
@@ -235,12 +238,12 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         if trainer.shard.processes > 1:
             network.load_state_dict(trainer.fabric.broadcast(network.state_dict()))
         trainer.place(network)
-        method.initialise(network, lesson, trainer)
+        plan = method.initialise(network, lesson, trainer)
         if train:
             method.learn(network, lesson, trainer)
 
         memory = self._updated_memory(method, memory, data, network, trainer)
-        self.state_ = State(data.classes, (*sizes, new), data.images.size, network.eval(), memory)
+        self.state_ = State(data.classes, (*sizes, new), data.images.size, network.eval(), memory, plan)
 
     def _sized(self, images: object, labels: object) -> LabelledImages:
         """A lesson's images as the network sees them: in the first lesson of the size asked for, or their own."""
@@ -307,7 +310,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             means = None
             if exemplars is not None and bool((exemplars.counts() > 0).all()):
                 features = self._trainer().features(state.network, exemplars.images)
-                means = class_means(features, exemplars.labels, len(state.classes))
+                means = class_centres(features, exemplars.labels, len(state.classes))
             self._means = (state, means)
             return means
         return cached[1]

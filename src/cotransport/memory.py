@@ -66,14 +66,3 @@ def herding(features: Tensor, quota: int) -> Tensor:
         left[best] = False
         towards_chosen += units @ units[best]
     return torch.tensor(chosen, dtype=torch.int64)
-
-
-def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Mean of each class's unit-length features, brought to unit length: (n, d), (n,) -> (classes, d).
-
-    >>> class_means(torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 3.0]]), torch.tensor([0, 1, 1]), 2)
-    tensor([[1., 0.],
-            [0., 1.]])
-    """
-    sums = torch.zeros(classes, features.shape[1], dtype=features.dtype, device=features.device)
-    return F.normalize(sums.index_add_(0, labels, F.normalize(features)))

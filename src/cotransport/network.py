@@ -36,9 +36,13 @@ class CosineHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Features (n, d) -> logits (n, classes)."""
+        return self.logits(features, self.weight)
+
+    def logits(self, features: Tensor, weight: Tensor) -> Tensor:
+        """What this head would say with another classifier (classes, d)."""
         with torch.autocast(features.device.type, enabled=False):  # half precision would blur the logits
-            units = F.normalize(features.to(self.weight.dtype))
-            return self.scale * F.linear(units, F.normalize(self.weight))
+            units = F.normalize(features.to(weight.dtype))
+            return self.scale * F.linear(units, F.normalize(weight))
 
     def grow(self, classes: int) -> None:
         """Add so many classes with random weights; those of the old classes stay as they are."""

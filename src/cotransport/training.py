@@ -62,6 +62,11 @@ class Moment:
     """Within the epoch, counted from 0."""
     steps: int
 
+    @property
+    def progress(self) -> float:
+        """The share of the training that lies behind, from 0 to 1."""
+        return (self.epoch + self.step / self.steps) / self.epochs
+
 
 @dataclass(frozen=True)
 class Figures:
@@ -301,7 +306,7 @@ class Trainer:
 
     def outputs(self, network: Network, images: Images) -> Output:
         """Features and logits of all images, on the CPU; the same in every process."""
-        fabric = self.fabric
+        fabric, training = self.fabric, network.training
         self.place(network).eval()
         features = torch.zeros(len(images), network.dimension)
         logits = torch.zeros(len(images), network.head.classes)
@@ -312,6 +317,7 @@ class Trainer:
                 features[rows], logits[rows] = output.features.float().cpu(), output.logits.float().cpu()
         if self.shard.processes > 1:  # each process has filled its own rows and left the others zero
             features, logits = (self.reduced(part.to(fabric.device), "sum").cpu() for part in (features, logits))
+        network.train(training)
         return Output(features, logits)
 
     def features(self, network: Network, images: Images) -> Tensor:

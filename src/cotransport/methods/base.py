@@ -35,6 +35,16 @@ class Lesson:
     new_classes: int
     loss: Loss
 
+    @property
+    def old_slice(self) -> slice:
+        """The classes seen before, among all."""
+        return slice(0, self.old_classes)
+
+    @property
+    def new_slice(self) -> slice:
+        """The classes that are new, among all."""
+        return slice(self.old_classes, self.old_classes + self.new_classes)
+
     @cached_property
     def everything(self) -> LabelledImages:
         """New images and exemplars together."""
@@ -83,14 +93,18 @@ class Method(Settings):
         """The head of a new network."""
         return CosineHead(dimension, scale)
 
-    def initialise(self, network: Network, lesson: Lesson, trainer: Trainer) -> None:
-        """Set the new classes' weights before training. The head has grown already, with random weights."""
+    def initialise(self, network: Network, lesson: Lesson, trainer: Trainer) -> Tensor | None:
+        """Set the new classes' weights before training. The head has grown already, with random weights.
+
+        Returns the plan (old classes, new classes) by which they were transported, None if they were not.
+        """
+        return None
 
     def learn(self, network: Network, lesson: Lesson, trainer: Trainer) -> None:
         """Train the network on a lesson: by default all of its images, with the method's objective."""
-        trainer.fit(network, lesson.everything, lambda trained: self.objective(trained, lesson))
+        trainer.fit(network, lesson.everything, lambda trained: self.objective(trained, lesson, trainer))
 
-    def objective(self, network: Network, lesson: Lesson) -> Objective:
+    def objective(self, network: Network, lesson: Lesson, trainer: Trainer) -> Objective:
         """What is minimised, for a network at the task's start: by default the cross-entropy."""
 
         def loss(batch: Batch, output: Output, moment: Moment) -> Tensor:

@@ -1,0 +1,156 @@
+r"""The semantic mapping between classes by optimal transport (Eq. 6-8, Alg. 2), as pure functions on tensors.
+
+Origin classes are those whose classifier is there, goal classes those that are to get one: alpha origin classes, beta
+goal classes, features of d dimensions. Nothing here knows of networks, tasks or training.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cotransport.errors import ConfigError, DataError
+
+ITERATIONS = 1000
+TOLERANCE = 1e-9
+"""Of the marginals, at which the Sinkhorn iterations stop before that."""
+
+
+def class_centres(features: Tensor, labels: Tensor, num_classes: int, *, unit: bool = True) -> Tensor:
+    r"""Eq. 7: the mean of each class's features.
+
+    .. math:: v_n = \frac{\sum_i I(y_i = n) \phi(x_i)}{\sum_i I(y_i = n)}
+
+    features : (n, d), the embedding :math:`\phi(x_i)`.
+    labels : (n,), whole numbers from 0 to num_classes - 1.
+    unit : take unit-length features, and bring their mean to unit length, so that no cost is above 4 whatever the net;
+        without it, the letter of the equation.
+
+    Returns (num_classes, d).
+
+    >>> class_centres(torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 3.0]]), torch.tensor([0, 1, 1]), 2)
+    tensor([[1., 0.],
+            [0., 1.]])
+    >>> class_centres(torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 3.0]]), torch.tensor([0, 1, 1]), 2, unit=False)
+    tensor([[2., 0.],
+            [0., 2.]])
+    """
+    sums, counts = class_sums(features, labels, num_classes, unit=unit)
+    return centres_of_sums(sums, counts, unit=unit)
+
+
+def class_sums(features: Tensor, labels: Tensor, num_classes: int, *, unit: bool = True) -> tuple[Tensor, Tensor]:
+    """Both sums of Eq. 7, so that they can be added up over batches: of features (num_classes, d), of images."""
+    if unit:
+        features = F.normalize(features)
+    sums = features.new_zeros(num_classes, features.shape[1]).index_add_(0, labels, features)
+    ones = features.new_ones(len(labels))
+    return sums, features.new_zeros(num_classes).index_add_(0, labels, ones)
+
+
+def centres_of_sums(sums: Tensor, counts: Tensor, *, unit: bool = True) -> Tensor:
+    """Eq. 7 from its two sums."""
+    if bool((counts == 0).any()):
+        missing = ", ".join(str(number) for number in torch.nonzero(counts == 0).flatten().tolist()[:5])
+        raise DataError(f"no features of class {missing}. A class centre needs at least one image")
+    return F.normalize(sums) if unit else sums / counts[:, None]
+
+
+def transport_cost(origin_centres: Tensor, goal_centres: Tensor) -> Tensor:
+    r"""Eq. 8: squared Euclidean distances between class centres.
+
+    .. math:: C_{n,m} = \| v_n - v_m \|_2^2
+
+    origin_centres : (alpha, d).
+    goal_centres : (beta, d).
+
+    Returns (alpha, beta).
+
+    >>> transport_cost(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.0, 1.0]]))
+    tensor([[2.],
+            [0.]])
+    """
+    # distances, not inner products: these lose all digits where centres are close to each other
+    return torch.cdist(origin_centres, goal_centres, compute_mode="donot_use_mm_for_euclid_dist").square()
+
+
+def transport_plan(cost: Tensor, reg: float) -> Tensor:
+    r"""Eq. 6 with an entropy: the cheapest way to carry the origin classes' mass to the goal classes.
+
+    .. math:: \min_T \langle T, C \rangle + reg \sum_{n,m} T_{n,m} (\log T_{n,m} - 1)
+        \quad s.t. \quad T 1 = 1/\alpha, \quad T^\top 1 = 1/\beta, \quad T \geq 0
+
+    cost : (alpha, beta), C.
+    reg : the more, the more evenly the mass of a class is spread. To zero, the plan of the linear program; to infinity,
+        1 / (alpha beta) everywhere.
+
+    Returns (alpha, beta) in the cost's type and place, without gradient. Solved in float64, because in float32 the
+    iterations never meet their tolerance, by POT's Sinkhorn algorithm in the log domain (Cuturi, 2013). What is
+    missing after the last iteration is put right by moving mass, so both marginals hold for any regulariser
+    (Altschuler et al., 2017, algorithm 2).
+
+    >>> transport_plan(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), reg=0.01)
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.5000]])
+    >>> transport_plan(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), reg=1e6)
+    tensor([[0.2500, 0.2500],
+            [0.2500, 0.2500]])
+    """
+    from ot.bregman import sinkhorn_log  # takes a second to import, and only a second task needs it
+
+    if cost.ndim != 2 or 0 in cost.shape or not bool(torch.isfinite(cost).all()):
+        raise DataError(f"the cost must be finite and of shape (alpha, beta), both above 0, not {tuple(cost.shape)}")
+    if not reg > 0:
+        raise ConfigError(f"reg: give a number above 0, not {reg}")
+    exact = cost.detach().cpu().double()
+    alpha, beta = exact.shape
+    rows, columns = exact.new_full((alpha,), 1 / alpha), exact.new_full((beta,), 1 / beta)
+    plan: Tensor = sinkhorn_log(
+        rows, columns, exact - exact.min(), reg, numItermax=ITERATIONS, stopThr=TOLERANCE, warn=False
+    )
+    plan = plan * (rows / plan.sum(dim=1)).clamp(max=1)[:, None]
+    plan = plan * (columns / plan.sum(dim=0)).clamp(max=1)
+    short, lacking = rows - plan.sum(dim=1), columns - plan.sum(dim=0)
+    plan = plan + torch.outer(short, lacking) / short.sum().clamp_min(torch.finfo(short.dtype).tiny)
+    return plan.clamp_min(0).to(cost)
+
+
+def transport_classifier(plan: Tensor, origin_weights: Tensor) -> Tensor:
+    r"""Algorithm 2, line 5: the goal classes' classifier, made of the origin classes' one.
+
+    .. math:: W_g = c \, \beta \, T^\top \left( \frac{W_o}{\| W_o \|} \right)
+
+    plan : (alpha, beta), T.
+    origin_weights : (alpha, d), :math:`W_o`, a row for each class. Of a head with a bias, the weights only.
+
+    Returns (beta, d): each row a mean of unit-length origin rows, by the plan's shares; the factor c is one for all
+    rows and gives them the origin's mean length. The gradient reaches the origin weights.
+
+    >>> transport_classifier(torch.tensor([[0.5, 0.0], [0.0, 0.5]]), torch.tensor([[0.0, 2.0], [2.0, 0.0]]))
+    tensor([[0., 2.],
+            [2., 0.]])
+    """
+    mixed = plan.shape[1] * plan.T @ F.normalize(origin_weights)
+    return mixed * (origin_weights.norm(dim=1).mean() / mixed.norm(dim=1).mean().clamp_min(1e-12))
+
+
+def sources(plan: Tensor) -> Tensor:
+    """The share that each origin class has in each goal class: the plan with columns that sum to one.
+
+    >>> sources(torch.tensor([[0.5, 0.25], [0.0, 0.25]]))
+    tensor([[1.0000, 0.5000],
+            [0.0000, 0.5000]])
+    """
+    return plan * plan.shape[1]
+
+
+def effective_sources(plan: Tensor) -> Tensor:
+    r"""How many origin classes each goal class is made of: (beta,), the exponential of the shares' entropy.
+
+    .. math:: n_m = \exp \left( - \sum_n s_{n,m} \log s_{n,m} \right), \quad s = \beta T
+
+    >>> effective_sources(torch.tensor([[0.5, 0.25], [0.0, 0.25]]))
+    tensor([1., 2.])
+    """
+    return torch.special.entr(sources(plan)).sum(dim=0).exp()
