@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import platform
@@ -17,6 +18,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 import torch
 from lightning_fabric import Fabric
+from torch import Tensor
 
 from cotransport import __version__, metrics
 from cotransport.config import Augmentation
@@ -25,15 +27,19 @@ from cotransport.errors import CotransportError, DataError, RunError
 from cotransport.estimator import IncrementalClassifier
 from cotransport.methods import Method
 from cotransport.recipe import Recipe, label_of
-from cotransport.results import RESULT, Result, Step, write_atomically
-from cotransport.stream import Split, TaskStream, split_classes
+from cotransport.results import RESULT, InitialAccuracy, Origin, Result, SourceShare, Step, Transport, write_atomically
+from cotransport.stream import Split, Task, TaskStream, split_classes
 from cotransport.training import Figures, fabric_for
+from cotransport.transport import effective_sources, sources
 
 STARTED = "recipe.json"
 """Written when a run begins; a folder with it and without a result is an unfinished run."""
 
 EPOCHS = "epochs.json"
 """The epochs of each task, written before its first step: what a time budget bought once is followed afterwards."""
+
+SOURCES = 5
+"""Old classes that are named for each new class in a result; the plan has them all."""
 
 T = TypeVar("T")
 
@@ -138,13 +144,15 @@ def _one_run(recipe: Recipe, one: Run, stream: TaskStream, folder: Path, epochs:
             if first:
                 watcher.figures(figures)
 
+        initial = initial_accuracy(classifier, task) if recipe.initial_accuracy and task.number else None
         begun = time.perf_counter()
         recorded = epochs[task.number] if task.number < len(epochs) else None
         classifier.learn(task.train, listener=listen, epochs=recorded)
         seconds = time.perf_counter() - begun
         sizes = stream.sizes[: task.number + 1]
         step, confusion = evaluate(classifier, task.seen_test, sizes, recipe.metric)
-        step = step.model_copy(update={"train_seconds": seconds})
+        carried = transport_record(classifier)
+        step = step.model_copy(update={"train_seconds": seconds, "transport": carried, "initial": initial})
         for last in told:  # none, if the method has not trained at all
             step = step.model_copy(update={"images_per_second": last.images_per_second, "epochs": last.epochs})
         steps.append(step)
@@ -195,6 +203,54 @@ def evaluate(
         images_per_second=0.0,
     )
     return step, metrics.confusion_matrix(predicted, labels, len(test.classes))
+
+
+def initial_accuracy(
+    classifier: IncrementalClassifier, task: Task
+) -> dict[Literal["pt", "ncm", "random"], InitialAccuracy]:
+    """How well a task's new classes are told apart before they are trained (Fig. 6, left).
+
+    `pt` is there only if the classifier's method transports weights, `ncm` only if it keeps exemplars.
+    """
+    known = len(classifier.classes_)
+    test = task.seen_test.of_classes(range(known, len(task.seen_test.classes)))
+    untransported = copy.copy(classifier).set_params(method="replay")
+    own, random = (twin.initialise(task.train) for twin in (classifier, untransported))
+    own_scores, random_scores = own.scores(test), random.scores(test)
+    ways: dict[Literal["pt", "ncm", "random"], Tensor | None] = {
+        "pt": own_scores.head if own.state_.plan is not None else None,
+        "ncm": own_scores.ncm,
+        "random": random_scores.head,
+    }
+    labels = test.labels.numpy()
+    return {
+        way: InitialAccuracy(
+            among_new=_known(metrics.top_k_accuracy(scores[:, known:].numpy(), labels, 1)),
+            among_all=_known(metrics.top_k_accuracy(scores.numpy(), labels + known, 1)),
+        )
+        for way, scores in ways.items()
+        if scores is not None
+    }
+
+
+def transport_record(classifier: IncrementalClassifier) -> Transport | None:
+    """What the newest classes were built from."""
+    state = classifier.state_
+    if state.plan is None:
+        return None
+    names, old = [str(name) for name in state.classes], len(state.plan)
+    shares, effective = sources(state.plan).T.tolist(), effective_sources(state.plan).tolist()
+    origins = []
+    for name, own, number in zip(names[old:], shares, effective, strict=True):
+        largest = sorted(range(old), key=lambda place: -own[place])[:SOURCES]
+        origins.append(
+            Origin(
+                name=name,
+                sources=[SourceShare(name=names[place], share=own[place]) for place in largest],
+                effective_sources=number,
+            )
+        )
+    return Transport(plan=state.plan.tolist(), origins=origins)
 
 
 def expected_work(recipe: Recipe, method: Method, stream: TaskStream) -> list[float]:

@@ -60,6 +60,9 @@ class Recipe(Settings):
     methods: Annotated[tuple[AnyMethod, ...], Field(min_length=1)]
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = (1,)
     metric: Literal["top1", "top5"] = "top1"
+    initial_accuracy: bool = False
+    """Look at every task's new classes before they are trained: how well transported weights, random weights and the
+    nearest class mean tell them apart."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Recipe:

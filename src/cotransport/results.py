@@ -20,6 +20,42 @@ class _Record(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
 
+class SourceShare(_Record):
+    """An old class that a new class was built from."""
+
+    name: str
+    share: float
+    """Of the new class's weights, from 0 to 1."""
+
+
+class Origin(_Record):
+    """What a new class's weights were built from before training."""
+
+    name: str
+    sources: list[SourceShare]
+    """The old classes with the largest shares, largest first."""
+    effective_sources: float
+    """The number of old classes behind it: 1 if there is a single source, all of them if the shares are equal."""
+
+
+class Transport(_Record):
+    """How the weights of a task's new classes were transported from the old classes'."""
+
+    plan: list[list[float]]
+    """Row n, column m: the mass that goes from old class n to the task's m-th class. All of it together is 1."""
+    origins: list[Origin]
+    """One for each new class."""
+
+
+class InitialAccuracy(_Record):
+    """Accuracy on a task's new classes before they are trained, in percent."""
+
+    among_new: float | None
+    """If only the task's own classes can be answered."""
+    among_all: float | None
+    """If all classes seen so far can be answered."""
+
+
 class Step(_Record):
     """Figures after one task, over the test images of all classes seen. Accuracies in percent, None where undefined."""
 
@@ -36,6 +72,11 @@ class Step(_Record):
     images_per_second: float
     epochs: int | None = None
     """Epochs that the task was trained."""
+    transport: Transport | None = None
+    """None where nothing was transported."""
+    initial: dict[Literal["pt", "ncm", "random"], InitialAccuracy] | None = None
+    """New classes before training: by transported weights, by the nearest class mean, by random weights. None where it
+    was not asked for, and at the first task."""
 
 
 class Result(_Record):

@@ -113,7 +113,8 @@ def transport_plan(cost: Tensor, reg: float) -> Tensor:
     plan = plan * (columns / plan.sum(dim=0)).clamp(max=1)
     short, lacking = rows - plan.sum(dim=1), columns - plan.sum(dim=0)
     plan = plan + torch.outer(short, lacking) / short.sum().clamp_min(torch.finfo(short.dtype).tiny)
-    return plan.clamp_min(0).to(cost)
+    feasible: Tensor = plan.clamp_min(0).to(cost)
+    return feasible
 
 
 def transport_classifier(plan: Tensor, origin_weights: Tensor) -> Tensor:
@@ -131,8 +132,10 @@ def transport_classifier(plan: Tensor, origin_weights: Tensor) -> Tensor:
     tensor([[0., 2.],
             [2., 0.]])
     """
-    mixed = plan.shape[1] * plan.T @ F.normalize(origin_weights)
-    return mixed * (origin_weights.norm(dim=1).mean() / mixed.norm(dim=1).mean().clamp_min(1e-12))
+    mixed: Tensor = plan.shape[1] * plan.T @ F.normalize(origin_weights)
+    length, mixed_length = (weights.norm(dim=1).mean() for weights in (origin_weights, mixed))
+    goal: Tensor = mixed * (length / mixed_length.clamp_min(1e-12))
+    return goal
 
 
 def sources(plan: Tensor) -> Tensor:
@@ -153,4 +156,5 @@ def effective_sources(plan: Tensor) -> Tensor:
     >>> effective_sources(torch.tensor([[0.5, 0.25], [0.0, 0.25]]))
     tensor([1., 2.])
     """
-    return torch.special.entr(sources(plan)).sum(dim=0).exp()
+    entropy: Tensor = torch.special.entr(sources(plan)).sum(dim=0)
+    return entropy.exp()
