@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cotransport.config import Budget
-from cotransport.memory import Memory, class_means, herding
+from cotransport.memory import Memory, herding
 from tests.conftest import blobs
 
 
@@ -51,12 +51,6 @@ def test_herding_by_hand() -> None:
 def test_a_shorter_quota_is_a_prefix() -> None:
     features = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
     assert herding(features, 5).tolist() == herding(features, 12).tolist()[:5]
-
-
-def test_class_means_are_of_unit_length() -> None:
-    # class 0: units (1, 0) and (0, 1) give (1, 1) / sqrt 2; class 1: one image
-    means = class_means(torch.tensor([[4.0, 0.0], [0.0, 0.5], [-3.0, 4.0]]), torch.tensor([0, 0, 1]), 2)
-    torch.testing.assert_close(means, torch.tensor([[0.5**0.5, 0.5**0.5], [-0.6, 0.8]]))
 
 
 def test_budgets() -> None:

@@ -67,9 +67,9 @@ def transport_cost(origin_centres: Tensor, goal_centres: Tensor) -> Tensor:
 
     Returns (alpha, beta).
 
-    >>> transport_cost(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.0, 1.0]]))
-    tensor([[2.],
-            [0.]])
+    >>> transport_cost(torch.tensor([[3.0, 4.0], [0.0, 1.0]]), torch.tensor([[0.0, 0.0]]))
+    tensor([[25.],
+            [ 1.]])
     """
     # distances, not inner products: these lose all digits where centres are close to each other
     return torch.cdist(origin_centres, goal_centres, compute_mode="donot_use_mm_for_euclid_dist").square()

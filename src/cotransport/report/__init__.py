@@ -15,7 +15,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     """Report on all results below the folders, and return the path of the page.
 
     Writes `report.html`, `summary.csv`, `summary.md`, `summary.tex`, `curves.csv` and `figures/` into `out`, by
-    default the first of the folders.
+    default the first of the folders; and `initial.csv` and `transport.csv` where the results tell of it.
     """
     # matplotlib and plotly take a second to import, which no other command should wait for
     from cotransport.report import figures, groups, page, tables
@@ -26,6 +26,12 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
         out.mkdir(parents=True, exist_ok=True)
         write_atomically(out / "summary.csv", tables.summary_csv(streams))
         write_atomically(out / "curves.csv", tables.curves_csv(streams))
+        for name, text in (
+            ("initial.csv", tables.initial_csv(streams)),
+            ("transport.csv", tables.transport_csv(streams)),
+        ):
+            if text:
+                write_atomically(out / name, text)
         write_atomically(out / "summary.md", tables.summary_markdown(streams))
         write_atomically(out / "summary.tex", tables.summary_latex(streams))
         figures.draw(streams, out / "figures")

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
+import numpy as np
+
 from cotransport.metrics import Floats
-from cotransport.report.groups import Confusion, Estimate, Method, Stream, every
+from cotransport.report.groups import Among, Confusion, Estimate, Line, Method, Sources, Stream, every
 from cotransport.report.text import counted, shortened
 
 Chart = dict[str, Any]
@@ -30,40 +32,28 @@ MOST_LISTED = 60
 
 def accuracy_chart(stream: Stream) -> Chart:
     """Accuracy over the number of classes seen: a line for each method, a band for its deviation."""
-    bands = [_band(method, stream.classes_seen) for method in stream.methods if method.seeds > 1]
-    added = [
-        f"{'started with' if number == 0 else 'added'}: {_listed(names)}"
-        for number, names in enumerate(stream.task_classes)
+    lines = [Line(method.name, method.look, method.curve) for method in stream.methods]
+    places = [
+        (f"% on {counted(seen, 'class')}", f"{'started with' if number == 0 else 'added'}: {_listed(names)}")
+        for number, (seen, names) in enumerate(zip(stream.classes_seen, stream.task_classes, strict=True))
     ]
-    lines = [
-        {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "name": _escaped(shortened(method.name, 40)),
-            "legendgroup": str(number),
-            "x": stream.classes_seen,
-            "y": _numbers(estimate.mean for estimate in method.curve),
-            "line": {"color": method.look.colour, "dash": method.look.dash[1], "width": 2.2},
-            "marker": {"symbol": method.look.marker[1], "size": 8},
-            "customdata": [
-                _wrapped(f"{method.name}: {estimate.text} % on {counted(seen, 'class')}", bold=True)
-                + "<br>"
-                + _wrapped(new)
-                for estimate, seen, new in zip(method.curve, stream.classes_seen, added, strict=True)
-            ],
-            "hovertemplate": "%{customdata}<extra></extra>",
-        }
-        for number, method in enumerate(stream.methods)
+    chart = _line_chart(lines, stream.classes_seen, "classes seen", places)
+    chart["layout"]["height"] = 430
+    chart["layout"]["yaxis"]["autorangeoptions"] = {"clipmin": 0, "clipmax": 101}
+    return chart
+
+
+def initial_chart(stream: Stream, method: Method, among: Among) -> Chart:
+    """Accuracy on each later task's new classes before they are trained: a line for each way of telling them apart."""
+    tasks = list(range(2, len(stream.tasks) + 1))
+    places = [
+        (f"% on task {task}", f"new: {_listed(names)}")
+        for task, names in zip(tasks, stream.task_classes[1:], strict=True)
     ]
-    layout = {
-        "height": 430,
-        "margin": MARGIN,
-        "xaxis": {"title": {"text": "classes seen"}, "tickvals": every(stream.classes_seen, 12), "showgrid": False},
-        "yaxis": {"title": {"text": "accuracy (%)"}, "autorangeoptions": {"clipmin": 0, "clipmax": 101}},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-        "hovermode": "closest",
-    }
-    return {"data": [*bands, *lines], "layout": layout}
+    chart = _line_chart(method.initial(among), tasks, "task", places)
+    chart["layout"]["height"] = 380
+    chart["layout"]["yaxis"]["range"] = [-2, 102]  # the same for both, so that they can be compared
+    return chart
 
 
 def forgetting_chart(stream: Stream, method: Method) -> Chart:
@@ -123,19 +113,66 @@ def confusion_chart(confusion: Confusion) -> Chart:
     shares[confusion.counts == 0] = math.nan
     names = [_escaped(shortened(name, 14)) for name in confusion.names]
     chart = _heat_map(shares, hover, _names_below("predicted", names), _names_beside("true", names))
-    edges = [start - 0.5 for start in confusion.starts[1:]]
-    ends = {"x0": -0.5, "x1": len(places) - 0.5, "y0": -0.5, "y1": len(places) - 0.5}
-    line = {"type": "line", "line": {"width": 0.5, "color": NEUTRAL}}
-    chart["layout"]["shapes"] = [
-        {**line, **ends, f"{axis}0": edge, f"{axis}1": edge} for edge in edges for axis in "xy"
-    ]
+    chart["layout"]["shapes"] = _task_edges(confusion.starts, confusion.starts, shares)
     chart["layout"]["meta"] = "faint"  # rare confusions would be invisible on a linear scale of colours
     return chart
 
 
-def _band(method: Method, places: Sequence[int]) -> Chart:
+def transport_chart(sources: Sources) -> Chart:
+    """Shares of each new class by the old class they came from."""
+    hover = [
+        [
+            None if math.isnan(share) else _wrapped(sources.in_words(old, new))
+            for new, share in enumerate(sources.shares[old].tolist())
+        ]
+        for old in range(len(sources.old))
+    ]
+    old, new = ([_escaped(shortened(name, 14)) for name in names] for names in (sources.old, sources.new))
+    chart = _heat_map(sources.shares, hover, _names_below("new class", new), _names_beside("old class", old))
+    chart["layout"]["shapes"] = _task_edges(sources.old_starts, sources.new_starts, sources.shares)
+    chart["layout"]["meta"] = "faint"
+    # of fifty old classes each may have a few percent
+    chart["layout"]["coloraxis"]["cmax"] = round(float(np.nanmax(sources.shares)), 3)
+    return chart
+
+
+def _line_chart(
+    lines: Sequence[Line], places: Sequence[int], places_are: str, hover: Sequence[tuple[str, str]]
+) -> Chart:
+    """Lines with bands for their deviation. The hover text at a place: what follows the value, and a second line."""
+    numbered = list(enumerate(lines))
+    traces = [
+        {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "name": _escaped(shortened(line.name, 40)),
+            "legendgroup": str(number),
+            "x": list(places),
+            "y": _numbers(estimate.mean for estimate in line.estimates),
+            "line": {"color": line.look.colour, "dash": line.look.dash[1], "width": 2.2},
+            "marker": {"symbol": line.look.marker[1], "size": 8},
+            "customdata": [
+                _wrapped(f"{line.name}: {estimate.text} {about}", bold=True) + "<br>" + _wrapped(more)
+                for estimate, (about, more) in zip(line.estimates, hover, strict=True)
+            ],
+            "hovertemplate": "%{customdata}<extra></extra>",
+        }
+        for number, line in numbered
+    ]
+    layout = {
+        "margin": MARGIN,
+        "xaxis": {"title": {"text": places_are}, "tickvals": every(places, 12), "showgrid": False},
+        "yaxis": {"title": {"text": "accuracy (%)"}},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        "hovermode": "closest",
+    }
+    bands = [{**_band(line, places), "legendgroup": str(number)} for number, line in numbered if line.has_band]
+    return {"data": [*bands, *traces], "layout": layout}
+
+
+def _band(line: Line, places: Sequence[int]) -> Chart:
     """The outline of mean ± deviation, there and back; places without a deviation lie on the line."""
-    known = [(place, e) for place, e in zip(places, method.curve, strict=True) if not math.isnan(e.mean)]
+    known = [(place, e) for place, e in zip(places, line.estimates, strict=True) if not math.isnan(e.mean)]
     return {
         "type": "scatter",
         "mode": "lines",
@@ -143,7 +180,7 @@ def _band(method: Method, places: Sequence[int]) -> Chart:
         "y": [_edge(e, 1) for _, e in known] + [_edge(e, -1) for _, e in reversed(known)],
         "line": {"width": 0},
         "fill": "toself",
-        "fillcolor": method.look.colour,
+        "fillcolor": line.look.colour,
         "opacity": 0.16,
         "hoverinfo": "skip",
         "showlegend": False,
@@ -155,8 +192,9 @@ def _edge(estimate: Estimate, side: int) -> float:
 
 
 def _heat_map(percent: Floats, hover: list[list[str | None]], x_axis: Chart, y_axis: Chart) -> Chart:
-    """A square of cells from 0 to 100 %, with their numbers where there is room for them."""
-    size = len(percent)
+    """Cells from 0 to 100 %, with their numbers where there is room for them."""
+    rows, columns = percent.shape
+    size = max(rows, columns)
     is_numbered = size <= MOST_NUMBERED
     cells = {
         "type": "heatmap",
@@ -171,14 +209,27 @@ def _heat_map(percent: Floats, hover: list[list[str | None]], x_axis: Chart, y_a
     }
     axis = {"showgrid": False, "zeroline": False, "constrain": "domain"}
     bar = {"thickness": 10, "outlinewidth": 0, "ticksuffix": " %", "xpad": 4}
+    square = {"scaleanchor": "x", "constraintoward": "top"} if rows == columns else {}
     layout = {
-        "height": min(380 + 5 * size, 880),
+        "height": min(380 + 5 * rows, 880),
         "margin": MARGIN,
         "xaxis": {**x_axis, **axis},
-        "yaxis": {**y_axis, **axis, "autorange": "reversed", "scaleanchor": "x", "constraintoward": "top"},
+        "yaxis": {**y_axis, **axis, "autorange": "reversed", **square},
         "coloraxis": {"cmin": 0, "cmax": 100, "colorbar": bar, "showscale": not is_numbered},
     }
     return {"data": [cells], "layout": layout}
+
+
+def _task_edges(row_starts: Sequence[int], column_starts: Sequence[int], cells: Floats) -> list[Chart]:
+    """Thin lines between the tasks of a heat map."""
+    rows, columns = cells.shape
+    ends = {"x0": -0.5, "x1": columns - 0.5, "y0": -0.5, "y1": rows - 0.5}
+    line = {"type": "line", "line": {"width": 0.5, "color": NEUTRAL}}
+    return [
+        {**line, **ends, f"{axis}0": start - 0.5, f"{axis}1": start - 0.5}
+        for axis, starts in (("x", column_starts), ("y", row_starts))
+        for start in starts[1:]
+    ]
 
 
 def _names_below(title: str, names: Sequence[str]) -> Chart:

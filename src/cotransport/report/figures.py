@@ -1,4 +1,4 @@
-"""Figures for a paper: curves, forgetting, accuracy and confusion matrices, as PNG and SVG."""
+"""Figures for a paper: curves, forgetting, transport, accuracy and confusion matrices, as PNG and SVG."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import get_font_names
 
 from cotransport.metrics import Floats, Integers
-from cotransport.report.groups import Estimate, Method, Stream, every
+from cotransport.report.groups import Among, Line, Method, Stream, every
 from cotransport.report.text import in_figures, shortened
 
 INK, GRID = "#22272E", "#E3E6EA"
@@ -41,13 +41,17 @@ def draw(streams: Sequence[Stream], folder: Path) -> None:
                 _save(matrix_figure(stream, method), folder / f"{prefix}matrix-{name}")
                 if method.confusion is not None:
                     _save(confusion_figure(method), folder / f"{prefix}confusion-{name}")
+                if method.source_map is not None:
+                    _save(transport_figure(method), folder / f"{prefix}transport-{name}")
+                if method.initial("new") or method.initial("all"):
+                    _save(initial_figure(method), folder / f"{prefix}initial-{name}")
 
 
 def accuracy_figure(stream: Stream) -> Figure:
     """Accuracy over the number of classes seen, a line for each method."""
-    figure, axes = _line_axes(stream)
+    figure, [axes] = _line_axes(len(stream.methods))
     axes.set(xlabel="Classes seen", ylabel=f"{stream.metric.replace('top', 'Top-')} accuracy (%)")
-    lines = [(method, method.curve) for method in stream.methods]
+    lines = [Line(method.name, method.look, method.curve) for method in stream.methods]
     _draw_lines(axes, stream.classes_seen, lines)
     lowest, highest = axes.get_ylim()
     axes.set_ylim(max(0, lowest), min(101, highest))
@@ -57,9 +61,9 @@ def accuracy_figure(stream: Stream) -> Figure:
 
 def forgetting_figure(stream: Stream) -> Figure:
     """Points lost on each task until the end, a line for each method."""
-    figure, axes = _line_axes(stream)
+    figure, [axes] = _line_axes(len(stream.methods))
     axes.set(xlabel="Task", ylabel="Forgetting (points)")
-    lines = [(method, method.forgetting_per_task) for method in stream.methods]
+    lines = [Line(method.name, method.look, method.forgetting_per_task) for method in stream.methods]
     _draw_lines(axes, range(1, len(stream.tasks)), lines)
     _label_ends(figure, axes, len(stream.tasks) - 1, lines)
     return figure
@@ -71,7 +75,7 @@ def matrix_figure(stream: Stream, method: Method) -> Figure:
     side = float(np.clip(0.5 * tasks + 1.2, 2.6, 7.5))
     figure = Figure(figsize=(side + 0.8, side))
     axes = figure.add_subplot()
-    _draw_cells(figure, axes, method.accuracy_matrix, "Accuracy (%)")
+    _draw_cells(figure, axes, method.accuracy_matrix, "Accuracy (%)", Normalize(0, 100))
     names = [f"{i}: {', '.join(names)}" for i, names in enumerate(stream.task_classes, start=1)]
     _name_ticks(figure, axes, names if tasks <= MOST_NUMBERED else [str(i + 1) for i in range(tasks)], "x")
     _name_ticks(figure, axes, [str(i + 1) for i in range(tasks)], "y")
@@ -86,13 +90,43 @@ def confusion_figure(method: Method) -> Figure:
     side = float(np.clip(0.42 * len(confusion.names) + 1.4, 3.2, 9.5))
     figure = Figure(figsize=(side + 0.8, side))
     axes = figure.add_subplot()
-    _draw_cells(figure, axes, confusion.shares, "Share of the true class (%)", numbers=confusion.counts)
+    # rare confusions would be invisible on a linear scale
+    norm = PowerNorm(0.5, 0, 100)
+    _draw_cells(figure, axes, confusion.shares, "Share of the true class (%)", norm, numbers=confusion.counts)
     _name_ticks(figure, axes, confusion.names, "x")
     _name_ticks(figure, axes, confusion.names, "y")
-    for start in confusion.starts[1:]:
-        axes.axhline(start - 0.5, color="#9AA3AD", linewidth=0.5)
-        axes.axvline(start - 0.5, color="#9AA3AD", linewidth=0.5)
+    _part_tasks(axes, confusion.starts, confusion.starts)
     axes.set(title=method.name, xlabel="Predicted", ylabel="True")
+    return figure
+
+
+def transport_figure(method: Method) -> Figure:
+    """Shares of each new class's first weights by the old class that they came from."""
+    sources = method.source_map
+    assert sources is not None
+    height, width = np.clip(0.42 * np.array(sources.shares.shape) + 1.4, 3.2, 9.5).tolist()
+    figure = Figure(figsize=(width + 0.8, height))
+    axes = figure.add_subplot()
+    # of fifty old classes each may have a few percent
+    norm = PowerNorm(0.5, 0, float(np.nanmax(sources.shares)))
+    _draw_cells(figure, axes, sources.shares, "Share of the new class (%)", norm)
+    _name_ticks(figure, axes, sources.new, "x")
+    _name_ticks(figure, axes, sources.old, "y")
+    _part_tasks(axes, sources.old_starts, sources.new_starts)
+    axes.set(title=method.name, xlabel="New class", ylabel="Old class")
+    return figure
+
+
+def initial_figure(method: Method) -> Figure:
+    """Accuracy on each later task's new classes before they are trained, a line for each way of telling them apart."""
+    panels: dict[Among, str] = {"new": "among the new classes", "all": "among all classes seen"}
+    figure, both = _line_axes(0, len(panels))
+    places = range(2, len(method.tasks) + 1)
+    for axes, (among, title) in zip(both, panels.items(), strict=True):
+        axes.set(title=f"{method.name}, {title}", xlabel="Task", ylabel="Accuracy before training (%)", ylim=(0, 100))
+        _draw_lines(axes, places, method.initial(among))
+    for axes, among in zip(both, panels, strict=True):
+        _label_ends(figure, axes, places[-1], method.initial(among))
     return figure
 
 
@@ -134,19 +168,21 @@ def _file_names(methods: Sequence[Method]) -> list[str]:
     return names
 
 
-def _line_axes(stream: Stream) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(6.0, max(3.4, 1.0 + 0.18 * len(stream.methods))), layout="constrained")
-    axes = figure.add_subplot()
-    axes.grid(axis="y", color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    return figure, axes
+def _line_axes(lines: int, panels: int = 1) -> tuple[Figure, list[Axes]]:
+    """Panels side by side, high enough for the labels of so many lines."""
+    figure = Figure(figsize=(6.0 * panels, max(3.4, 1.0 + 0.18 * lines)), layout="constrained")
+    every_axes = [figure.add_subplot(1, panels, panel + 1) for panel in range(panels)]
+    for axes in every_axes:
+        axes.grid(axis="y", color=GRID, linewidth=0.8)
+        axes.set_axisbelow(True)
+    return figure, every_axes
 
 
-def _draw_lines(axes: Axes, places: Sequence[int], lines: Sequence[tuple[Method, list[Estimate]]]) -> None:
-    for method, estimates in lines:
-        mean = np.array([estimate.mean for estimate in estimates])
-        deviation = np.array([estimate.deviation for estimate in estimates])
-        look = method.look
+def _draw_lines(axes: Axes, places: Sequence[int], lines: Sequence[Line]) -> None:
+    for line in lines:
+        mean = np.array([estimate.mean for estimate in line.estimates])
+        deviation = np.array([estimate.deviation for estimate in line.estimates])
+        look = line.look
         axes.fill_between(places, mean - deviation, mean + deviation, color=look.colour, alpha=0.15, linewidth=0)
         axes.plot(
             places,
@@ -164,17 +200,17 @@ def _draw_lines(axes: Axes, places: Sequence[int], lines: Sequence[tuple[Method,
     axes.set_xticks(every(places, 20))
 
 
-def _label_ends(figure: Figure, axes: Axes, last: int, lines: Sequence[tuple[Method, list[Estimate]]]) -> None:
-    """Write each method's name and last value beside the end of its line, without overlap."""
-    ends = [(estimates[-1].mean, method) for method, estimates in lines if not np.isnan(estimates[-1].mean)]
+def _label_ends(figure: Figure, axes: Axes, last: int, lines: Sequence[Line]) -> None:
+    """Write each line's name and last value beside its end, without overlap."""
+    ends = [(line.estimates[-1].mean, line) for line in lines if not np.isnan(line.estimates[-1].mean)]
     ends.sort(key=lambda end: end[0])
     figure.draw_without_rendering()  # settles the layout, and with it the height of a line of text
     bottom, top = axes.get_ylim()
     line_height = 11 / 72 * figure.dpi * (top - bottom) / axes.get_window_extent().height
     places = _spread([end for end, _ in ends], line_height, top)
-    for (end, method), place in zip(ends, places, strict=True):
+    for (end, line), place in zip(ends, places, strict=True):
         axes.annotate(
-            f"{method.name}  {in_figures(end)}",
+            f"{line.name}  {in_figures(end)}",
             xy=(last, end),
             xytext=(1.05, place),
             textcoords=axes.get_yaxis_transform(),
@@ -183,7 +219,7 @@ def _label_ends(figure: Figure, axes: Axes, last: int, lines: Sequence[tuple[Met
             annotation_clip=False,
             arrowprops={
                 "arrowstyle": "-",
-                "color": method.look.colour,
+                "color": line.look.colour,
                 "linewidth": 0.8,
                 "relpos": (0, 0.5),
                 "shrinkA": 2,
@@ -210,16 +246,23 @@ def _reach(crowd: Sequence[float], gap: float, top: float) -> tuple[float, float
     return centre - half, centre + half
 
 
-def _draw_cells(figure: Figure, axes: Axes, percent: Floats, meaning: str, numbers: Integers | None = None) -> None:
-    """A heat map from 0 to 100 %; small ones show numbers in their cells, by default the percentages."""
-    # rare confusions would be invisible on a linear scale
-    norm = Normalize(0, 100) if numbers is None else PowerNorm(0.5, 0, 100)
-    image = axes.imshow(np.ma.masked_invalid(percent), cmap="Blues", norm=norm, interpolation="nearest")
+def _draw_cells(
+    figure: Figure, axes: Axes, percent: Floats, meaning: str, norm: Normalize, numbers: Integers | None = None
+) -> None:
+    """A heat map; small ones show numbers in their cells, by default the percentages."""
+    rows, columns = percent.shape
+    image = axes.imshow(
+        np.ma.masked_invalid(percent),
+        cmap="Blues",
+        norm=norm,
+        interpolation="nearest",
+        aspect="equal" if rows == columns else "auto",
+    )
     bar = figure.colorbar(image, ax=axes, fraction=0.035, pad=0.03, label=meaning)
     bar.outline.set_visible(False)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
-    if len(percent) > MOST_NUMBERED:
+    if max(rows, columns) > MOST_NUMBERED:
         return
     for (row, column), share in np.ndenumerate(percent):
         if np.isnan(share) or (numbers is not None and numbers[row, column] == 0):
@@ -228,6 +271,14 @@ def _draw_cells(figure: Figure, axes: Axes, percent: Floats, meaning: str, numbe
         axes.text(
             column, row, text, ha="center", va="center", fontsize=7.5, color="white" if norm(share) > 0.55 else INK
         )
+
+
+def _part_tasks(axes: Axes, row_starts: Sequence[int], column_starts: Sequence[int]) -> None:
+    """Thin lines between the tasks of a heat map."""
+    for start in row_starts[1:]:
+        axes.axhline(start - 0.5, color="#9AA3AD", linewidth=0.5)
+    for start in column_starts[1:]:
+        axes.axvline(start - 0.5, color="#9AA3AD", linewidth=0.5)
 
 
 def _name_ticks(figure: Figure, axes: Axes, names: Sequence[str], which: str) -> None:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from cotransport.metrics import Floats, Integers
-from cotransport.report.looks import BOUND_LOOK, Look, looks
-from cotransport.report.text import counted, in_figures, one_line, shortened
-from cotransport.results import Result
+from cotransport.report.looks import BOUND_LOOK, CHANCE_LOOK, Look, looks
+from cotransport.report.text import counted, in_figures, in_percent, one_line, shortened
+from cotransport.results import Result, Step, Transport
+
+Among: TypeAlias = Literal["new", "all"]
+"""The classes that can be answered: a task's own, or all that were seen."""
+Way: TypeAlias = Literal["pt", "ncm", "random"]
 
 BOUND = "oracle"
 """The method that trains on the data of all tasks: what there is to reach, not a competitor."""
@@ -37,7 +41,11 @@ WITHOUT_EFFECT = (
 """Settings in which runs may differ and still be repetitions of each other."""
 
 MOST_CLASSES = 200
-"""With more classes than this, confusion is shown between tasks: the cell of a pair of classes would be a pixel."""
+"""With more classes than this, maps are drawn between tasks: the cell of a pair of classes would be a pixel."""
+
+WAYS: dict[Way, str] = {"pt": "prospective transport", "ncm": "nearest class mean", "random": "random weights"}
+"""How new classes can be told apart before they are trained."""
+WAY_LOOKS = dict(zip(WAYS, looks(WAYS).values(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,20 @@ class Estimate:
         return mean if math.isnan(self.deviation) else f"{mean} ± {in_figures(self.deviation)}"
 
 
+@dataclass(frozen=True)
+class Line:
+    """What a line in a figure or chart shows: an estimate at each place."""
+
+    name: str
+    look: Look
+    estimates: list[Estimate]
+
+    @property
+    def has_band(self) -> bool:
+        """Whether there is a deviation to show."""
+        return not all(math.isnan(estimate.deviation) for estimate in self.estimates)
+
+
 @dataclass(frozen=True, eq=False)
 class Confusion:
     """Counts with the names of their rows (true) and columns (predicted), and where a new task's rows begin."""
@@ -103,6 +125,45 @@ class Confusion:
 
 
 @dataclass(frozen=True, eq=False)
+class Sources:
+    """What the first weights of new classes were mixed from, with the names of old (rows) and new classes (columns)."""
+
+    old: list[str]
+    new: list[str]
+    shares: Floats
+    """In percent of each new class, mean over seeds; NaN where the old class had not been learned yet."""
+    effective: list[Estimate]
+    """For each new class, the number of old classes behind it."""
+    old_starts: list[int]
+    """Where the rows of another task begin,"""
+    new_starts: list[int]
+    """and where its columns do."""
+
+    def between_tasks(self) -> Sources:
+        """The same by task: what the mean new class of a task was mixed from."""
+        tasks = len(self.new_starts)
+        of_tasks = np.add.reduceat(self.shares, self.old_starts, axis=0)
+        sizes = np.diff([*self.new_starts, len(self.new)])
+        shares = np.add.reduceat(of_tasks, self.new_starts, axis=1) / sizes
+        names = [f"task {number}" for number in range(1, tasks + 2)]
+        return Sources(names[:-1], names[1:], shares, [], [], [])
+
+    def known(self, new: int) -> int:
+        """How many old classes the new class could be mixed from."""
+        return int((~np.isnan(self.shares[:, new])).sum())
+
+    def largest(self, new: int, most: int) -> str:
+        """The old classes with the largest shares in a new class, in words."""
+        share_of = {old: float(share) for old, share in enumerate(self.shares[:, new]) if share > 0}
+        first = sorted(share_of, key=lambda old: (-share_of[old], old))[:most]
+        return ", ".join(f"{self.old[old]} {in_percent(share_of[old])}" for old in first)
+
+    def in_words(self, old: int, new: int) -> str:
+        """One cell as a phrase."""
+        return f"{self.new[new]}: {in_percent(float(self.shares[old, new]))} from {self.old[old]}"
+
+
+@dataclass(frozen=True, eq=False)
 class Method:
     """All seeds of one method, with one set of settings, on one stream."""
 
@@ -125,6 +186,11 @@ class Method:
         """How many seeds there are."""
         return len(self.results)
 
+    @property
+    def starts(self) -> list[int]:
+        """How many classes there are before each task's."""
+        return [int(start) for start in np.cumsum([0, *self.tasks[:-1]])]
+
     @cached_property
     def curve(self) -> list[Estimate]:
         """Accuracy after each task."""
@@ -143,8 +209,7 @@ class Method:
         for own, result in zip(of_seeds, self.results, strict=True):
             matrix = result.accuracy_matrix[:tasks, :tasks]
             own[: matrix.shape[0], : matrix.shape[1]] = matrix
-        known = ~np.isnan(of_seeds)
-        return _ratio(np.where(known, of_seeds, 0).sum(axis=0), known.sum(axis=0))
+        return _mean_of_known(of_seeds)
 
     @cached_property
     def confusion(self) -> Confusion | None:
@@ -156,11 +221,67 @@ class Method:
         if not recorded:
             return None
         counts = np.sum(recorded, axis=0)
-        starts = [int(start) for start in np.cumsum([0, *self.tasks[:-1]])]
         if size <= MOST_CLASSES:
-            return Confusion(self.classes, counts, starts)
-        between_tasks = np.add.reduceat(np.add.reduceat(counts, starts, axis=0), starts, axis=1)
+            return Confusion(self.classes, counts, self.starts)
+        between_tasks = np.add.reduceat(np.add.reduceat(counts, self.starts, axis=0), self.starts, axis=1)
         return Confusion([f"task {task + 1}" for task in range(len(self.tasks))], between_tasks, [])
+
+    def transports(self, result: Result) -> Iterator[tuple[int, Transport, Floats]]:
+        """A seed's transports with the task's number from 0, and each old class's share (rows) of each new class."""
+        steps = zip(result.steps, self.starts, self.tasks, strict=False)  # a seed may have stopped early
+        for task, (step, old, new) in enumerate(steps):
+            transport = step.transport
+            if task == 0 or transport is None or len(transport.origins) != new:
+                continue
+            if [len(row) for row in transport.plan] == [new] * old:
+                yield task, transport, new * np.asarray(transport.plan, dtype=np.float64)
+
+    @cached_property
+    def sources(self) -> Sources | None:
+        """What new classes were mixed from; None where no result has it."""
+        size = len(self.classes)
+        of_seeds = np.full((self.seeds, size, size), np.nan)
+        effective: list[list[float | None]] = [[None] * size for _ in self.results]
+        for seed, result in enumerate(self.results):
+            for task, transport, shares in self.transports(result):
+                old, seen = self.starts[task], self.starts[task] + self.tasks[task]
+                of_seeds[seed, :old, old:seen] = 100 * shares
+                effective[seed][old:seen] = [origin.effective_sources for origin in transport.origins]
+        if np.isnan(of_seeds).all():
+            return None
+        first, last = self.starts[1], self.starts[-1]
+        return Sources(
+            old=self.classes[:last],
+            new=self.classes[first:],
+            shares=_mean_of_known(of_seeds)[:last, first:],
+            effective=_estimates(effective, size)[first:],
+            old_starts=self.starts[:-1],
+            new_starts=[start - first for start in self.starts[1:]],
+        )
+
+    @cached_property
+    def source_map(self) -> Sources | None:
+        """What there is to draw of the sources."""
+        sources = self.sources
+        return sources if sources is None or len(self.classes) <= MOST_CLASSES else sources.between_tasks()
+
+    def initial(self, among: Among) -> list[Line]:
+        """Accuracy on the new classes of the second and each later task before they are trained, and by chance."""
+        later = len(self.tasks) - 1
+        lines = [
+            Line(
+                WAYS[way],
+                look,
+                _estimates(
+                    [[_initial(step, way, among) for step in result.steps[1:]] for result in self.results], later
+                ),
+            )
+            for way, look in WAY_LOOKS.items()
+        ]
+        known = [line for line in lines if not all(math.isnan(estimate.mean) for estimate in line.estimates)]
+        if known and among == "new":
+            known.append(Line("chance", CHANCE_LOOK, [Estimate.of([100 / new]) for new in self.tasks[1:]]))
+        return known
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,6 +444,19 @@ def _best_average_first(method: Method) -> tuple[bool, float, str]:
 def _estimates(of_seeds: Sequence[Sequence[float | None]], length: int) -> list[Estimate]:
     """An estimate for each place; a seed that stopped early leaves its later places undefined."""
     return [Estimate.of(values[place] for values in of_seeds if place < len(values)) for place in range(length)]
+
+
+def _initial(step: Step, way: Way, among: Among) -> float | None:
+    accuracy = (step.initial or {}).get(way)
+    if accuracy is None:
+        return None
+    return accuracy.among_new if among == "new" else accuracy.among_all
+
+
+def _mean_of_known(of_seeds: Floats) -> Floats:
+    """Mean over the first axis, leaving out what is undefined."""
+    known = ~np.isnan(of_seeds)
+    return _ratio(np.where(known, of_seeds, 0).sum(axis=0), known.sum(axis=0))
 
 
 def _ratio(part: Floats, whole: Integers) -> Floats:

@@ -12,14 +12,18 @@ import yaml
 
 from cotransport.report import charts, wording
 from cotransport.report.charts import Chart
-from cotransport.report.groups import Method, Stream, on_validation
+from cotransport.report.groups import Among, Method, Sources, Stream, on_validation
 from cotransport.report.tables import COLUMNS, table
 from cotransport.report.text import UNDEFINED
 
 HARDEST = 8
 """Confusions in the list."""
+LARGEST = 3
+"""Old classes named for each new class."""
 MOST_BESIDE = 25
-"""Classes up to which the confusion matrix fits beside the list."""
+"""Classes up to which a map of classes fits beside its list."""
+BEFORE_TRAINING: dict[Among, str] = {"new": "among themselves", "all": "among all classes seen"}
+"""Between which classes new ones are told apart before training."""
 
 PAGE = Template("""<!doctype html>
 <html lang="en-GB">
@@ -126,6 +130,11 @@ def _charts(stream: Stream) -> Iterator[tuple[str, Chart]]:
             yield f"-method{number}-forgetting", charts.forgetting_chart(stream, method)
         if method.confusion is not None:
             yield f"-method{number}-confusion", charts.confusion_chart(method.confusion)
+        if method.source_map is not None:
+            yield f"-method{number}-transport", charts.transport_chart(method.source_map)
+        for among in BEFORE_TRAINING:
+            if method.initial(among):
+                yield f"-method{number}-initial-{among}", charts.initial_chart(stream, method, among)
 
 
 def _header(stream: Stream, level: str) -> str:
@@ -209,7 +218,47 @@ def _panel(id_: str, stream: Stream, method: Method) -> str:
         parts.append(_chart(f"{id_}-confusion", "What is taken for what", about, wide))
         hardest = "".join(f"<li>{escape(words)}</li>" for words in confusion.hardest(HARDEST))
         parts.append(f"<div><h4>Hardest confusions</h4>{f'<ol>{hardest}</ol>' if hardest else '<p>None.</p>'}</div>")
+    if method.sources is not None and method.source_map is not None:
+        parts += _transport(id_, method.sources, method.source_map, over)
+    parts += [_before_training(id_, method, among) for among in BEFORE_TRAINING if method.initial(among)]
     return f'<div id="{id_}" class="panel">{"".join(parts)}</div>'
+
+
+def _transport(id_: str, sources: Sources, drawn: Sources, over: str) -> list[str]:
+    """The map of what new classes were built from, and the same in words, folded away if it is long."""
+    about = (
+        "Before any training, each new class's weights were mixed from the old classes' weights: "
+        f"the shares in percent{over}. Empty where the old class had not been learned yet."
+    )
+    lines = " Thin lines part the tasks." if len(drawn.old_starts) > 1 else ""
+    is_long = len(sources.old) > MOST_BESIDE or len(sources.new) > MOST_BESIDE
+    wide = " wide" if is_long else ""
+    heads = "".join(f'<th scope="col">{head}</th>' for head in ("New class", "Built from", "Effective sources"))
+    rows = "".join(
+        f'<tr><th scope="row">{escape(name)}</th><td>{escape(sources.largest(new, LARGEST)) or UNDEFINED}</td>'
+        f"<td>{sources.effective[new].text} of {sources.known(new)}</td></tr>"
+        for new, name in enumerate(sources.new)
+    )
+    table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+    note = (
+        f"The {LARGEST} largest shares{over}. The effective number of sources is 1 if a single old class was copied; "
+        "close to the number of old classes, the plan is diffuse: a little of everything."
+    )
+    listed = f'<div class="scroll">{table}</div>'
+    if is_long:
+        listed = f"<details><summary>All {len(sources.new)} new classes</summary>{listed}</details>"
+    return [
+        _chart(f"{id_}-transport", "What new classes were built from", about + lines, wide),
+        f'<div class="origins{wide}"><h4>The same in words</h4><p class="note">{note}</p>{listed}</div>',
+    ]
+
+
+def _before_training(id_: str, method: Method, among: Among) -> str:
+    """How well new classes are told apart before they are trained."""
+    band = "; mean over seeds, the band is one standard deviation" if method.seeds > 1 else ""
+    classes = "only the task's own classes can be answered" if among == "new" else "every class seen can be answered"
+    about = f"Top-1 accuracy on each task's new classes with their first weights, if {classes}{band}."
+    return _chart(f"{id_}-initial-{among}", f"New classes before training, {BEFORE_TRAINING[among]}", about)
 
 
 def _chart(id_: str, heading: str, note: str, wide: str = "") -> str:

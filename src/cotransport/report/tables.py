@@ -1,4 +1,4 @@
-"""The table of averages as CSV, Markdown and LaTeX, and the curves behind it as CSV."""
+"""The table of averages as CSV, Markdown and LaTeX, and what is behind it as CSV."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import html
 import io
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cotransport.report.groups import Estimate, Method, Stream
@@ -102,6 +102,10 @@ COLUMNS = (
 )
 
 
+SEED = ("stream", "label", "name", "seed")
+"""The first columns where each seed has rows of its own."""
+
+
 @dataclass(frozen=True)
 class Cell:
     """One figure as people read it."""
@@ -152,15 +156,35 @@ def summary_csv(streams: Sequence[Stream]) -> str:
 def curves_csv(streams: Sequence[Stream]) -> str:
     """A row for each method, seed and step."""
     figures = ("top1", "top5", "head_top1", "ncm_top1", "train_seconds", "images_per_second")
-    rows: list[list[object]] = [["stream", "label", "name", "seed", "step", "classes_seen", "accuracy", *figures]]
-    for stream in streams:
-        for method in stream.methods:
-            for result in method.results:
-                about = [stream.title, method.label, method.name, result.seed]
-                for number, (step, accuracy) in enumerate(zip(result.steps, result.curve, strict=True), start=1):
-                    values = [_plain(value) for value in (accuracy, *(getattr(step, figure) for figure in figures))]
-                    rows.append([*about, number, step.classes_seen, *values])
+    rows: list[list[object]] = [[*SEED, "step", "classes_seen", "accuracy", *figures]]
+    for about, _, result in _seeds(streams):
+        for number, (step, accuracy) in enumerate(zip(result.steps, result.curve, strict=True), start=1):
+            values = [_plain(value) for value in (accuracy, *(getattr(step, figure) for figure in figures))]
+            rows.append([*about, number, step.classes_seen, *values])
     return _csv(rows)
+
+
+def initial_csv(streams: Sequence[Stream]) -> str:
+    """A row for each method, seed, task and way of telling its new classes apart before training; else no text."""
+    rows: list[list[object]] = [[*SEED, "task", "classes_seen", "way", "among_new", "among_all"]]
+    for about, _, result in _seeds(streams):
+        for number, step in enumerate(result.steps, start=1):
+            for way, accuracy in (step.initial or {}).items():
+                values = [_plain(value) for value in (accuracy.among_new, accuracy.among_all)]
+                rows.append([*about, number, step.classes_seen, way, *values])
+    return _csv(rows) if len(rows) > 1 else ""
+
+
+def transport_csv(streams: Sequence[Stream]) -> str:
+    """A row for each method, seed, new class and old class, the share from 0 to 1; no text where there is none."""
+    rows: list[list[object]] = [[*SEED, "task", "new_class", "old_class", "share"]]
+    for about, method, result in _seeds(streams):
+        for task, _, shares in method.transports(result):
+            new_classes = method.classes[method.starts[task] :]
+            for new_class, column in zip(new_classes, shares.T.tolist(), strict=False):
+                for old_class, share in zip(method.classes, column, strict=False):
+                    rows.append([*about, task + 1, new_class, old_class, _plain(share)])
+    return _csv(rows) if len(rows) > 1 else ""
 
 
 def summary_markdown(streams: Sequence[Stream]) -> str:
@@ -221,6 +245,14 @@ def _latex_cell(cell: Cell) -> str:
         return "--"
     text = cell.estimate.text.replace(MINUS, "$-$").replace("±", r"$\pm$")
     return rf"\textbf{{{text}}}" if cell.is_best else text
+
+
+def _seeds(streams: Sequence[Stream]) -> Iterator[tuple[list[object], Method, Result]]:
+    """Every result, after what tells it apart: the values of the columns SEED."""
+    for stream in streams:
+        for method in stream.methods:
+            for result in method.results:
+                yield [stream.title, method.label, method.name, result.seed], method, result
 
 
 def _means(column: Column, methods: Sequence[Method]) -> list[float]:

@@ -13,6 +13,15 @@ def in_figures(value: float) -> str:
     return UNDEFINED if math.isnan(value) else f"{round(value, 1) + 0.0:.1f}".replace("-", MINUS)
 
 
+def in_percent(share: float) -> str:
+    """A share of a hundred, with a decimal where it is small.
+
+    >>> in_percent(41.3), in_percent(2.13), in_percent(100.0)
+    ('41\\xa0%', '2.1\\xa0%', '100\\xa0%')
+    """
+    return f"{in_figures(share) if share < 9.95 else f'{share:.0f}'}\N{NO-BREAK SPACE}%"
+
+
 def counted(number: object, noun: str) -> str:
     """A number with its noun.
 
