@@ -22,7 +22,7 @@ from cotransport import metrics
 from cotransport.errors import RunError
 from cotransport.report import charts, figures, page, tables, wording, write_report
 from cotransport.report.groups import Estimate, grouped
-from cotransport.results import Result, Step
+from cotransport.results import InitialAccuracy, Origin, Result, Step, Transport
 
 HOSTILE = ["</script><b>", "a_b & 50%", r"$x^2$ {~}#\|", "日本語 <br>%{x}", "two\nlines", "../../escape"]
 TITLES = {"coil": "COIL", "finetune": "Finetune", "oracle": "Oracle", "replay": "Replay"}
@@ -95,6 +95,47 @@ def make_result(
         "environment": ENVIRONMENT,
     }
     return Result(**{**values, **changes})
+
+
+def with_transport(
+    result: Result,
+    plans: Sequence[Sequence[Sequence[float]] | None],
+    effective: Sequence[Sequence[float]],
+    initial: Sequence[dict[str, tuple[float | None, float | None]]] = (),
+) -> Result:
+    """The result with the plans of its second and later tasks, and perhaps with accuracies before training."""
+    steps = list(result.steps)
+    for place, (plan, numbers) in enumerate(zip(plans, effective, strict=True), start=1):
+        if plan is not None:
+            origins = [Origin(name="unused", sources=[], effective_sources=number) for number in numbers]
+            transport = Transport(plan=[list(row) for row in plan], origins=origins)
+            steps[place] = steps[place].model_copy(update={"transport": transport})
+    for place, ways in enumerate(initial, start=1):
+        told = {way: InitialAccuracy(among_new=new, among_all=every) for way, (new, every) in ways.items()}
+        steps[place] = steps[place].model_copy(update={"initial": told})
+    return result.model_copy(update={"steps": steps})
+
+
+def transported(names: Sequence[str] = ("cat", "dog", "tiger", "wolf", "lynx")) -> list[Result]:
+    """Two seeds of three tasks (of 2, 2 and 1 class), with all that can be told of new classes before training."""
+    per_task = [[90.0], [80.0, 80.0], [70.0, 70.0, 70.0]]
+    first, second = (
+        make_result("coil", seed=seed, tasks=[2, 2, 1], per_task=per_task, classes=list(names)) for seed in (1, 2)
+    )
+    return [
+        with_transport(
+            first,
+            [[[0.4, 0.1], [0.1, 0.4]], [[0.5], [0.0], [0.5], [0.0]]],
+            [[1.6, 1.6], [2.0]],
+            [{"pt": (60.0, 20.0), "ncm": (80.0, 50.0), "random": (40.0, 0.0)}, {"pt": (100.0, None)}],
+        ),
+        with_transport(
+            second,
+            [[[0.3, 0.2], [0.2, 0.3]], [[0.3], [0.2], [0.3], [0.2]]],
+            [[2.0, 2.0], [4.0]],
+            [{"pt": (70.0, 30.0), "ncm": (80.0, 60.0), "random": (50.0, 4.0)}],
+        ),
+    ]
 
 
 def saved(folder: Path, *results: Result) -> Path:
@@ -424,6 +465,165 @@ def test_foreign_recipes_are_read_as_far_as_they_go(recipe: dict[str, Any]) -> N
     assert "Replay reaches 80.0" in Tags(page.whole_page([stream])).text
 
 
+# new classes before training
+
+
+def test_shares_of_old_classes_are_averaged_over_seeds() -> None:
+    sources = grouped(transported())[0].methods[0].sources
+    assert sources is not None
+    assert (sources.old, sources.new) == (["cat", "dog", "tiger", "wolf"], ["tiger", "wolf", "lynx"])
+    # times the number of new classes: tiger 80 and 60 % from cat, lynx 50 and 30 % from cat, 0 and 20 % from dog
+    unknown = math.nan
+    np.testing.assert_allclose(
+        sources.shares, [[70, 30, 40], [30, 70, 10], [unknown, unknown, 40], [unknown, unknown, 10]]
+    )
+    np.testing.assert_allclose(np.nansum(sources.shares, axis=0), 100.0)
+    assert (sources.old_starts, sources.new_starts) == ([0, 2], [0, 2])
+    assert sources.in_words(0, 2) == "lynx: 40\N{NO-BREAK SPACE}% from cat"
+
+
+def test_sources_in_words() -> None:
+    html = page.whole_page(grouped(transported()))
+    rows = re.findall(r'<tr><th scope="row">(\w+)</th><td>([^<]*)</td><td>([^<]*)</td></tr>', html)
+    assert [tuple(cell.replace("\N{NO-BREAK SPACE}", " ") for cell in row) for row in rows] == [
+        # 1.6 and 2.0: deviation sqrt(0.2 ** 2 + 0.2 ** 2) = 0.28
+        ("tiger", "cat (70 %), dog (30 %)", "1.8 ± 0.3 of 2"),
+        ("wolf", "dog (70 %), cat (30 %)", "1.8 ± 0.3 of 2"),
+        # of four sources the three largest; 2 and 4: deviation sqrt(2)
+        ("lynx", "cat (40 %), tiger (40 %), dog (10 %)", "3.0 ± 1.4 of 4"),
+    ]
+
+
+def test_a_seed_that_tells_nothing_of_a_task_leaves_it_to_the_others() -> None:
+    first, second = transported()
+    early = second.model_copy(update={"steps": second.steps[:2]})
+    malformed = with_transport(second, [None, [[0.5, 0.5]]], [[], [1.0]])
+    for other in (early, malformed):
+        sources = grouped([first, other])[0].methods[0].sources
+        assert sources is not None
+        np.testing.assert_allclose(sources.shares[:, 2], [50, 0, 50, 0])
+        assert sources.largest(2, 3).count(",") == 1, "nothing came from the others"
+        assert sources.effective[2].text == "2.0"
+        assert sources.shares[0, 0] == pytest.approx(70.0)
+
+
+def test_the_map_of_sources_need_not_be_square() -> None:
+    stream = grouped(transported())[0]
+    assert stream.methods[0].sources is not None
+    chart = charts.transport_chart(stream.methods[0].sources)
+    assert chart["data"][0]["z"] == [[70, 30, 40], [30, 70, 10], [None, None, 40], [None, None, 10]]
+    assert chart["data"][0]["customdata"][1] == [
+        f"{new}: {share}\N{NO-BREAK SPACE}% from dog" for new, share in (("tiger", 30), ("wolf", 70), ("lynx", 10))
+    ]
+    assert chart["data"][0]["customdata"][2][:2] == [None, None], "tiger was not there to be built from"
+    assert chart["layout"]["xaxis"]["ticktext"] == ["tiger", "wolf", "lynx"]
+    assert chart["layout"]["yaxis"]["ticktext"] == ["cat", "dog", "tiger", "wolf"]
+    edges = [(line["x0"], line["x1"], line["y0"], line["y1"]) for line in chart["layout"]["shapes"]]
+    assert edges == [(1.5, 1.5, -0.5, 3.5), (-0.5, 2.5, 1.5, 1.5)]
+    assert chart["layout"]["coloraxis"]["cmax"] == 70, "the largest share has the darkest colour"
+    axes = figures.transport_figure(stream.methods[0]).axes[0]
+    assert [text.get_text() for text in axes.texts] == ["70", "30", "40", "30", "70", "10", "40", "10"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["tiger", "wolf", "lynx"]
+
+
+def test_accuracy_before_training_has_a_line_for_each_way() -> None:
+    stream = grouped(transported())[0]
+    method = stream.methods[0]
+    means = {line.name: [estimate.mean for estimate in line.estimates] for line in method.initial("new")}
+    # task 2: (60 + 70) / 2, (80 + 80) / 2, (40 + 50) / 2; of task 3 one seed tells one way. Chance: 2 classes, then 1
+    expected = {
+        "prospective transport": [65.0, 100.0],
+        "nearest class mean": [80.0, math.nan],
+        "random weights": [45.0, math.nan],
+        "chance": [50.0, 100.0],
+    }
+    assert list(means) == list(expected)
+    for name, line in expected.items():
+        np.testing.assert_array_equal(means[name], line)
+    assert [line.name for line in method.initial("all")] == list(expected)[:3], "chance is told among new classes only"
+    transport = next(trace for trace in charts.initial_chart(stream, method, "all")["data"] if trace.get("name"))
+    # 20 and 30: deviation sqrt(50)
+    assert transport["customdata"][0] == "<b>prospective transport: 25.0 ± 7.1 % on task 2</b><br>new: tiger, wolf"
+    assert (transport["x"], transport["y"]) == ([2, 3], [25.0, None])
+    among_new, among_all = figures.initial_figure(method).axes
+    assert [text.get_text() for text in among_new.texts] == ["prospective transport  100.0", "chance  100.0"]
+    assert not among_all.texts, "nothing is known of the last task"
+    np.testing.assert_array_equal(among_all.lines[0].get_ydata(), [25.0, math.nan])
+
+
+def test_numbers_before_training_are_written_for_each_seed() -> None:
+    streams = grouped(transported())
+    rows = rows_of(tables.initial_csv(streams))
+    about = ["stream", "label", "name", "seed", "task"]
+    assert list(rows[0]) == [*about, "classes_seen", "way", "among_new", "among_all"]
+    assert [tuple(row.values())[1:] for row in rows if row["seed"] == "1"] == [
+        ("coil", "COIL", "1", "2", "4", "pt", "60.0", "20.0"),
+        ("coil", "COIL", "1", "2", "4", "ncm", "80.0", "50.0"),
+        ("coil", "COIL", "1", "2", "4", "random", "40.0", "0.0"),
+        ("coil", "COIL", "1", "3", "5", "pt", "100.0", ""),
+    ]
+    rows = rows_of(tables.transport_csv(streams))
+    assert list(rows[0]) == [*about, "new_class", "old_class", "share"]
+    assert [tuple(row.values())[3:] for row in rows if row["seed"] == "2"] == [
+        # plan times the number of new classes, largest first
+        ("2", "2", "tiger", "cat", "0.6"),
+        ("2", "2", "tiger", "dog", "0.4"),
+        ("2", "2", "wolf", "dog", "0.6"),
+        ("2", "2", "wolf", "cat", "0.4"),
+        ("2", "3", "lynx", "cat", "0.3"),
+        ("2", "3", "lynx", "tiger", "0.3"),
+        ("2", "3", "lynx", "dog", "0.2"),
+        ("2", "3", "lynx", "wolf", "0.2"),
+    ]
+
+
+def test_a_method_that_transports_nothing_shows_nothing_of_it(tmp_path: Path) -> None:
+    untransported = make_result(tasks=[2, 2, 1], per_task=[[90.0], [80.0, 80.0], [60.0, 60.0, 60.0]])
+    alone, both = grouped([untransported]), grouped([untransported, *transported(untransported.classes)])
+    assert tables.initial_csv(alone) == tables.transport_csv(alone) == ""
+    assert not alone[0].methods[0].initial("new")
+    told = Tags(page.whole_page(alone)).text
+    assert "new class" not in told
+    assert "before training" not in told
+    assert [method.name for method in both[0].methods] == ["COIL", "Replay"]
+    shown = {name for name in charts_of(page.whole_page(both)) if "transport" in name or "initial" in name}
+    assert shown == {f"stream1-method1-{name}" for name in ("transport", "initial-new", "initial-all")}
+    saved(tmp_path / "runs", *both[0].results)
+    write_report([tmp_path / "runs"], tmp_path / "out")
+    assert {"initial.csv", "transport.csv"} < {path.name for path in (tmp_path / "out").iterdir()}
+    drawn = {path.stem for path in (tmp_path / "out" / "figures").iterdir()}
+    assert {name for name in drawn if name.startswith(("transport", "initial"))} == {"transport-coil", "initial-coil"}
+
+
+def test_of_very_many_classes_only_the_largest_sources_are_told() -> None:
+    # 300 old classes and one new one, which takes 1 part of the first, 2 of the second, ..., 300 of the last
+    parts = np.arange(1, 301)
+    result = make_result("coil", tasks=[300, 1], confusion=[])
+    streams = grouped([with_transport(result, [(parts / parts.sum())[:, None].tolist()], [[250.0]])])
+    html = page.whole_page(streams)
+    assert not any(name.endswith("transport") for name in charts_of(html)), "no room for a map"
+    # 300 of 45,150 parts are 0.66 %
+    assert "<td>class 299\xa0(0.7\xa0%), class 298\xa0(0.7\xa0%), class 297\xa0(0.7\xa0%)</td>" in html
+    assert "<td>250.0 of 300</td>" in html
+    rows = rows_of(tables.transport_csv(streams))
+    assert [row["old_class"] for row in rows] == [f"class {number}" for number in range(299, 279, -1)]
+    assert float(rows[0]["share"]) == pytest.approx(300 / 45150, abs=1e-6)
+
+
+def test_hostile_classes_stay_text_before_training_too() -> None:
+    html, plain = page.whole_page(grouped(transported(HOSTILE[:5]))), page.whole_page(grouped(transported()))
+    parsed = Tags(html)
+    assert parsed.open == []
+    assert parsed.tags == Tags(plain).tags, "the same elements as with harmless names"
+    assert "</script><b>\N{NO-BREAK SPACE}(70\N{NO-BREAK SPACE}%)" in parsed.text
+    drawn = charts_of(html)
+    chart = drawn["stream1-method1-transport"]
+    assert chart["layout"]["yaxis"]["ticktext"][0] == "&lt;/script&gt;&lt;b&gt;", "plotly would read it as markup"
+    assert chart["data"][0]["customdata"][0][1].endswith("from &lt;/script&gt;&lt;b&gt;")
+    assert "日本語 &lt;br&gt;%{x}" in drawn["stream1-method1-initial-new"]["data"][-1]["customdata"][0]
+    assert all("%{x}" not in trace["hovertemplate"] for trace in chart["data"])
+
+
 # the page
 
 
@@ -473,12 +673,12 @@ def test_plotly_accepts_every_chart() -> None:
     from plotly.graph_objects import Figure
 
     uneven = make_result(tasks=[3, 1, 2], per_task=[[80.0], [60.0, None], [40.0, 50.0, 90.0]])
-    html = page.whole_page(grouped([make_result(seed=1), make_result(seed=2), uneven]))
+    html = page.whole_page(grouped([make_result(seed=1), make_result(seed=2), uneven, *transported()]))
     drawn = charts_of(html)
+    of_all = ["accuracy", "method1-matrix", "method1-forgetting", "method1-confusion"]
+    of_coil = ["method1-transport", "method1-initial-new", "method1-initial-all"]
     assert sorted(drawn) == sorted(
-        f"stream{n}-{what}"
-        for n in (1, 2)
-        for what in ("accuracy", "method1-matrix", "method1-forgetting", "method1-confusion")
+        f"stream{n}-{what}" for n in (1, 2, 3) for what in (of_all + of_coil if n == 3 else of_all)
     )
     places = set(re.findall(r'data-chart="(.*?)"', html))
     assert places == set(drawn), "a place for each chart and a chart for each place"

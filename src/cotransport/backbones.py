@@ -223,7 +223,18 @@ def check_known(settings: config.Backbone) -> None:
 def build(settings: config.Backbone, image_size: int) -> nn.Module:
     """The backbone with this name, for images of this size."""
     check_known(settings)
-    return BACKBONES[settings.name](settings, image_size)
+    made = BACKBONES[settings.name](settings, image_size)
+    if settings.dimension is None:
+        return made
+    width = feature_dimension(made, image_size)
+    # the norm, a part of the linear layer once trained, keeps few dimensions from gathering all features on one side
+    norm = nn.BatchNorm1d(settings.dimension, affine=False)
+    return nn.Sequential(made, nn.Linear(width, settings.dimension, bias=False), norm)
+
+
+def fast_net_in(backbone: nn.Module) -> FastNet | None:
+    """The fast net of a backbone that was built by name, with or without a layer after it."""
+    return next((module for module in backbone.modules() if isinstance(module, FastNet)), None)
 
 
 def feature_dimension(backbone: nn.Module, image_size: int) -> int:

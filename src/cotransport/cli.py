@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
 from pathlib import Path
@@ -16,6 +17,7 @@ from cotransport import __version__
 from cotransport.errors import CotransportError, CotransportWarning
 
 if TYPE_CHECKING:
+    from cotransport.boundary import Boundary
     from cotransport.experiment import Plan
 
 app = typer.Typer(
@@ -141,6 +143,69 @@ def report(
     from cotransport.report import write_report
 
     out.print(f"report: [bold]{escape(str(write_report(folders, folder)))}[/]", soft_wrap=True)
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "[bold]cotransport visualize[/]  the digits 0, 1 and 2, and what is made of 3 and 4\n\n"
+    "[bold]cotransport visualize cifar100-boundary[/]  the classes of the paper's figure\n\n"
+    "[bold]cotransport visualize --data photos --old cat,dog --new tiger,wolf[/]  your own images"
+)
+def visualize(
+    recipe: Annotated[
+        str, typer.Argument(help="A bundled recipe's name (see `recipes`) or a YAML file.")
+    ] = "digits-boundary",
+    old: Annotated[
+        str | None, typer.Option(help="Old classes, with commas between.", show_default="the recipe's first task")
+    ] = None,
+    new: Annotated[
+        str | None, typer.Option(help="New classes, with commas between.", show_default="the recipe's second task")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Images to use instead: a folder, or a Hugging Face data set's path or id.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, for example schedule.epochs=5. Repeatable."),
+    ] = None,
+    folder: Annotated[Path | None, typer.Option("--out", help="Where it goes.", show_default="runs/RECIPE")] = None,
+) -> None:
+    """Draw the decision boundaries of old classes, and of new ones before they are trained.
+
+    The network gets a two-dimensional embedding and learns the old classes; the new ones are transported from them.
+    """
+    from cotransport import boundary
+    from cotransport.progress import ConsoleWatcher
+    from cotransport.recipe import load_recipe
+    from cotransport.training import fabric_for
+
+    if (old is None) != (new is None):
+        raise typer.BadParameter("--old and --new go together")
+    named = []
+    if old is not None and new is not None:
+        tasks = [[name.strip() for name in names.split(",")] for names in (old, new)]
+        others = {"tasks": None, "base": None, "step": None, "subset": None}
+        named = [f"stream={json.dumps({**others, 'classes': tasks})}"]
+    chosen = load_recipe(recipe, [*named, *(overrides or ())], data)
+    first = fabric_for(chosen.device).is_global_zero
+    with ConsoleWatcher(out if first else Console(quiet=True), 1) as watcher:
+        found = boundary.boundary(chosen, watcher)
+    if first:
+        _show_boundary(found)
+        path = boundary.draw(found, folder or Path("runs") / chosen.name)
+        out.print(f"figure: [bold]{escape(str(path))}[/]", soft_wrap=True)
+
+
+def _show_boundary(found: Boundary) -> None:
+    """Accuracy of every class, and what the new ones were built from."""
+    table = Table("class", "trained", "accuracy", "built from", box=None, header_style="bold")
+    origins = {} if found.transport is None else {origin.name: origin for origin in found.transport.origins}
+    for number, name in enumerate(found.grown.classes):
+        is_old = number < len(found.old.classes)
+        shares = [f"{source.name} {source.share:.2f}" for source in origins[name].sources] if name in origins else []
+        cells = ("yes" if is_old else "no", f"{found.grown.accuracy([number]):.1f} %", escape(", ".join(shares)))
+        table.add_row(escape(name), *cells)
+    out.print(table)
 
 
 def _show_summary(folder: Path) -> None:

@@ -104,6 +104,8 @@ class Backbone(Settings):
     """resnet18: 3 x 3 stem for small images, 7 x 7 with pooling for large ones; `auto` goes by the image size."""
     width: Positive = 64
     """fast: channels of the first block; the later ones are multiples of it."""
+    dimension: Positive | None = None
+    """Length of the features, by a linear layer after the net; by default as the net gives them."""
 
     @model_validator(mode="before")
     @classmethod

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cotransport import backbones, config
-from cotransport.backbones import FastNet
 from cotransport.config import Augmentation, Backbone, Budget, Device, Head, Loss, Optimiser, Schedule, Settings
 from cotransport.data import (
     Images,
@@ -37,7 +36,7 @@ from cotransport.data import (
 from cotransport.errors import ConfigError, CotransportWarning, DataError
 from cotransport.memory import Memory, herding
 from cotransport.methods import Lesson, Method, make_method
-from cotransport.network import Network
+from cotransport.network import Network, Output
 from cotransport.randomness import seeded
 from cotransport.training import Listener, Trainer
 from cotransport.transport import class_centres
@@ -173,16 +172,16 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def scores(self, images: object) -> Scores:
         """What the trained head and the nearest class mean say of images, in one pass."""
-        state = self._state()
-        if isinstance(images, LabelledImages):
-            images = images.images
-        stored = images if isinstance(images, Images) else images_of(images, state.image_size)
-        output = self._trainer().outputs(state.network, fitted(stored, state.image_size))
+        state, output = self._state(), self._outputs(images)
         means = self._class_means()
         if means is None:
             return Scores(output.logits, None)
         scale = state.network.head.scale.detach().float().cpu()
         return Scores(output.logits, scale * F.linear(F.normalize(output.features), means))
+
+    def features(self, images: object) -> Tensor:
+        """What the embedding makes of images (n, d)."""
+        return self._outputs(images).features
 
     def predict_proba(self, X: object) -> npt.NDArray[np.float64]:  # noqa: N803
         """Probability of each class (n, classes), by the method's own prediction."""
@@ -267,12 +266,13 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             network = Network(backbone, head, *channel_statistics(images, workers))
         else:
             network = Network(backbone, head, before.network.mean.cpu(), before.network.deviation.cpu())
-        if isinstance(backbone, FastNet) and not isinstance(self.backbone, nn.Module):
-            earlier = None if before is None else before.network.backbone
-            if isinstance(earlier, FastNet):
-                backbone.stem.copy_(earlier.stem)
+        fast = None if isinstance(self.backbone, nn.Module) else backbones.fast_net_in(backbone)
+        if fast is not None:
+            earlier = None if before is None else backbones.fast_net_in(before.network.backbone)
+            if earlier is not None:
+                fast.stem.copy_(earlier.stem)
             else:
-                backbone.look_at(network.normalised(sample(images, IMAGES_FOR_STEM, workers)))
+                fast.look_at(network.normalised(sample(images, IMAGES_FOR_STEM, workers)))
         return network
 
     def _updated_memory(
@@ -300,6 +300,13 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             for (number, images), part in zip(candidates.items(), parts, strict=True)
         }
         return memory.updated(chosen, quota)
+
+    def _outputs(self, images: object) -> Output:
+        state = self._state()
+        if isinstance(images, LabelledImages):
+            images = images.images
+        stored = images if isinstance(images, Images) else images_of(images, state.image_size)
+        return self._trainer().outputs(state.network, fitted(stored, state.image_size))
 
     def _class_means(self) -> Tensor | None:
         """Class means (classes, d) by the current network; derived, and kept until the state changes."""

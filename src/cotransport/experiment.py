@@ -90,7 +90,7 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = Fa
     fabric = fabric_for(recipe.device)
     first = fabric.is_global_zero
     source = open_source(recipe.data)
-    recipe = recipe.model_copy(update={"augmentation": _augmentation(recipe, source)})
+    recipe = suited(recipe, source)
     split = split_classes(source.classes, recipe.stream)
     tasks = len(split)
     pending = _agreed(fabric, lambda: _prepared(recipe, tasks, out, resume=resume, overwrite=overwrite))
@@ -113,18 +113,7 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = Fa
 
 def _one_run(recipe: Recipe, one: Run, stream: TaskStream, folder: Path, epochs: list[int], watcher: Watcher) -> Result:
     """Learn and evaluate task after task; `epochs` are those recorded earlier, for some of the tasks or none."""
-    classifier = IncrementalClassifier(
-        one.method,
-        recipe.backbone,
-        memory=recipe.memory,
-        schedule=recipe.schedule,
-        optimiser=recipe.optimiser,
-        loss=recipe.loss,
-        augmentation=recipe.augmentation or Augmentation(),
-        head=recipe.head,
-        device=recipe.device,
-        seed=one.seed,
-    )
+    classifier = classifier_for(recipe, one)
     log = _Log(recipe, folder)
     first = fabric_for(recipe.device).is_global_zero
     if first:
@@ -163,10 +152,26 @@ def _one_run(recipe: Recipe, one: Run, stream: TaskStream, folder: Path, epochs:
     return _result(recipe, one, stream, steps, confusion)
 
 
-def _augmentation(recipe: Recipe, source: Source) -> Augmentation:
-    """What suits the data, changed by what the recipe says."""
+def classifier_for(recipe: Recipe, one: Run) -> IncrementalClassifier:
+    """The learner that a recipe describes, for one of its runs."""
+    return IncrementalClassifier(
+        one.method,
+        recipe.backbone,
+        memory=recipe.memory,
+        schedule=recipe.schedule,
+        optimiser=recipe.optimiser,
+        loss=recipe.loss,
+        augmentation=recipe.augmentation or Augmentation(),
+        head=recipe.head,
+        device=recipe.device,
+        seed=one.seed,
+    )
+
+
+def suited(recipe: Recipe, source: Source) -> Recipe:
+    """The recipe with the augmentation that suits the data, changed by what the recipe says."""
     said = recipe.augmentation.model_dump(exclude_unset=True) if recipe.augmentation else {}
-    return source.augmentation.model_copy(update=said)
+    return recipe.model_copy(update={"augmentation": source.augmentation.model_copy(update=said)})
 
 
 def _check_classes(stream: TaskStream) -> None:

@@ -40,6 +40,8 @@ class Transporting(Method):
     """Factor of the retrospective loss, beside its own weight that grows with the epochs; 0 is without it."""
     rt_every: Positive = 10
     """Steps after which the retrospective plan is computed again; 1 is the letter of Alg. 1."""
+    rt_images: Literal["all", "new"] = "all"
+    """Images that the retrospective loss looks at: all as in Eq. 9, or those of the new classes alone."""
     rt_centres: Literal["running", "exact"] = "running"
     """Centres from the features of the last steps, or from a pass over all images for every plan (slow)."""
 
@@ -74,6 +76,12 @@ class Retrospection:
                 self._plan = settings.plan(self._centres(), self._lesson.new_slice, self._lesson.old_slice)
             transported = transport_classifier(self._plan, head.weight[self._lesson.new_slice])
             logits = head.logits(output.features, transported)
+            if settings.rt_images == "new":
+                new = batch.labels >= self._lesson.old_classes
+                logits, teacher = logits[new], teacher[new]
+                weight = weight * len(logits) / len(batch.labels)
+                if not len(logits):
+                    return output.logits.new_zeros(())
             return weight * losses.retrospective_loss(logits, teacher, temperature=settings.temperature)
 
     def _observe(self, features: Tensor, labels: Tensor, moment: Moment) -> None:

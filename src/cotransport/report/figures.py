@@ -31,20 +31,20 @@ MOST_TICKS = 100
 def draw(streams: Sequence[Stream], folder: Path) -> None:
     """Draw every figure of the report into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    with _paper_style():
+    with paper_style():
         for number, stream in enumerate(streams, start=1):
             prefix = f"stream{number}-" if len(streams) > 1 else ""
-            _save(accuracy_figure(stream), folder / f"{prefix}accuracy")
+            save(accuracy_figure(stream), folder / f"{prefix}accuracy")
             if len(stream.tasks) > 1:
-                _save(forgetting_figure(stream), folder / f"{prefix}forgetting")
+                save(forgetting_figure(stream), folder / f"{prefix}forgetting")
             for method, name in zip(stream.methods, _file_names(stream.methods), strict=True):
-                _save(matrix_figure(stream, method), folder / f"{prefix}matrix-{name}")
+                save(matrix_figure(stream, method), folder / f"{prefix}matrix-{name}")
                 if method.confusion is not None:
-                    _save(confusion_figure(method), folder / f"{prefix}confusion-{name}")
-                if method.source_map is not None:
-                    _save(transport_figure(method), folder / f"{prefix}transport-{name}")
+                    save(confusion_figure(method), folder / f"{prefix}confusion-{name}")
+                if method.sources is not None and method.sources.is_drawn:
+                    save(transport_figure(method), folder / f"{prefix}transport-{name}")
                 if method.initial("new") or method.initial("all"):
-                    _save(initial_figure(method), folder / f"{prefix}initial-{name}")
+                    save(initial_figure(method), folder / f"{prefix}initial-{name}")
 
 
 def accuracy_figure(stream: Stream) -> Figure:
@@ -102,7 +102,7 @@ def confusion_figure(method: Method) -> Figure:
 
 def transport_figure(method: Method) -> Figure:
     """Shares of each new class's first weights by the old class that they came from."""
-    sources = method.source_map
+    sources = method.sources
     assert sources is not None
     height, width = np.clip(0.42 * np.array(sources.shares.shape) + 1.4, 3.2, 9.5).tolist()
     figure = Figure(figsize=(width + 0.8, height))
@@ -131,7 +131,8 @@ def initial_figure(method: Method) -> Figure:
 
 
 @contextmanager
-def _paper_style() -> Iterator[None]:
+def paper_style() -> Iterator[None]:
+    """Fonts and colours of all figures, for as long as they are drawn."""
     installed = set(get_font_names())
     style: dict[Any, Any] = {
         "font.family": [font for font in FONTS if font in installed],
@@ -154,7 +155,8 @@ def _paper_style() -> Iterator[None]:
         yield
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG and as SVG beside it; the path is without an ending."""
     figure.savefig(path.with_name(f"{path.name}.png"), dpi=200, bbox_inches="tight")
     figure.savefig(path.with_name(f"{path.name}.svg"), bbox_inches="tight", metadata={"Date": None})
 

@@ -41,7 +41,7 @@ WITHOUT_EFFECT = (
 """Settings in which runs may differ and still be repetitions of each other."""
 
 MOST_CLASSES = 200
-"""With more classes than this, maps are drawn between tasks: the cell of a pair of classes would be a pixel."""
+"""With more classes than this, classes are not set against classes: the cell of a pair would be a pixel."""
 
 WAYS: dict[Way, str] = {"pt": "prospective transport", "ncm": "nearest class mean", "random": "random weights"}
 """How new classes can be told apart before they are trained."""
@@ -139,14 +139,10 @@ class Sources:
     new_starts: list[int]
     """and where its columns do."""
 
-    def between_tasks(self) -> Sources:
-        """The same by task: what the mean new class of a task was mixed from."""
-        tasks = len(self.new_starts)
-        of_tasks = np.add.reduceat(self.shares, self.old_starts, axis=0)
-        sizes = np.diff([*self.new_starts, len(self.new)])
-        shares = np.add.reduceat(of_tasks, self.new_starts, axis=1) / sizes
-        names = [f"task {number}" for number in range(1, tasks + 2)]
-        return Sources(names[:-1], names[1:], shares, [], [], [])
+    @property
+    def is_drawn(self) -> bool:
+        """Whether there is room for a map. One between tasks would tell nothing: a plan takes as much of each row."""
+        return max(len(self.old), len(self.new)) <= MOST_CLASSES
 
     def known(self, new: int) -> int:
         """How many old classes the new class could be mixed from."""
@@ -154,13 +150,13 @@ class Sources:
 
     def largest(self, new: int, most: int) -> str:
         """The old classes with the largest shares in a new class, in words."""
-        share_of = {old: float(share) for old, share in enumerate(self.shares[:, new]) if share > 0}
-        first = sorted(share_of, key=lambda old: (-share_of[old], old))[:most]
-        return ", ".join(f"{self.old[old]} {in_percent(share_of[old])}" for old in first)
+        own = self.shares[:, new]
+        first = [old for old in largest_first(own)[:most] if own[old] > 0]
+        return ", ".join(f"{self.old[old]}\N{NO-BREAK SPACE}({in_percent(own[old])})" for old in first)
 
     def in_words(self, old: int, new: int) -> str:
         """One cell as a phrase."""
-        return f"{self.new[new]}: {in_percent(float(self.shares[old, new]))} from {self.old[old]}"
+        return f"{self.new[new]}: {in_percent(self.shares[old, new])} from {self.old[old]}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,12 +255,6 @@ class Method:
             new_starts=[start - first for start in self.starts[1:]],
         )
 
-    @cached_property
-    def source_map(self) -> Sources | None:
-        """What there is to draw of the sources."""
-        sources = self.sources
-        return sources if sources is None or len(self.classes) <= MOST_CLASSES else sources.between_tasks()
-
     def initial(self, among: Among) -> list[Line]:
         """Accuracy on the new classes of the second and each later task before they are trained, and by chance."""
         later = len(self.tasks) - 1
@@ -348,6 +338,15 @@ def setting(recipe: Mapping[str, Any], *path: str) -> object:
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
+
+
+def largest_first(values: Floats) -> list[int]:
+    """The places of values from the largest on, equal ones in their own order, undefined ones last.
+
+    >>> largest_first(np.array([0.2, np.nan, 0.6, 0.2]))
+    [2, 0, 3, 1]
+    """
+    return [int(place) for place in np.argsort(-values, kind="stable")]
 
 
 def every(places: Sequence[int], most: int) -> list[int]:

@@ -29,7 +29,7 @@ class Look:
 
 
 BOUND_LOOK = Look("#7D858F", ("X", "x"), (":", "dot"))
-CHANCE_LOOK = Look("#7D858F", ("_", "line-ew-open"), ("--", "dash"))
+CHANCE_LOOK = Look("#7D858F", ("", "line-ew-open"), ("--", "dash"))
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:

@@ -130,8 +130,8 @@ def _charts(stream: Stream) -> Iterator[tuple[str, Chart]]:
             yield f"-method{number}-forgetting", charts.forgetting_chart(stream, method)
         if method.confusion is not None:
             yield f"-method{number}-confusion", charts.confusion_chart(method.confusion)
-        if method.source_map is not None:
-            yield f"-method{number}-transport", charts.transport_chart(method.source_map)
+        if method.sources is not None and method.sources.is_drawn:
+            yield f"-method{number}-transport", charts.transport_chart(method.sources)
         for among in BEFORE_TRAINING:
             if method.initial(among):
                 yield f"-method{number}-initial-{among}", charts.initial_chart(stream, method, among)
@@ -218,46 +218,45 @@ def _panel(id_: str, stream: Stream, method: Method) -> str:
         parts.append(_chart(f"{id_}-confusion", "What is taken for what", about, wide))
         hardest = "".join(f"<li>{escape(words)}</li>" for words in confusion.hardest(HARDEST))
         parts.append(f"<div><h4>Hardest confusions</h4>{f'<ol>{hardest}</ol>' if hardest else '<p>None.</p>'}</div>")
-    if method.sources is not None and method.source_map is not None:
-        parts += _transport(id_, method.sources, method.source_map, over)
+    if method.sources is not None:
+        parts += _transport(id_, method.sources, over)
     parts += [_before_training(id_, method, among) for among in BEFORE_TRAINING if method.initial(among)]
     return f'<div id="{id_}" class="panel">{"".join(parts)}</div>'
 
 
-def _transport(id_: str, sources: Sources, drawn: Sources, over: str) -> list[str]:
+def _transport(id_: str, sources: Sources, over: str) -> Iterator[str]:
     """The map of what new classes were built from, and the same in words, folded away if it is long."""
-    about = (
-        "Before any training, each new class's weights were mixed from the old classes' weights: "
-        f"the shares in percent{over}. Empty where the old class had not been learned yet."
+    wide = " wide" if max(sources.shares.shape) > MOST_BESIDE else ""
+    if sources.is_drawn:
+        gaps = (
+            " Empty where the old class had not been learned yet; thin lines part the tasks."
+            if len(sources.old_starts) > 1
+            else ""
+        )
+        about = f"Shares of the old classes in each new class's first weights, in percent{over}.{gaps}"
+        yield _chart(f"{id_}-transport", "What new classes were built from", about, wide)
+    note = (
+        "Before any training, a new class's weights are mixed from the old classes' weights. "
+        f"The {LARGEST} largest shares of each{over}. The effective number of sources is 1 if a single old class was "
+        "taken; close to the number of old classes, the plan is diffuse: a little of everything."
     )
-    lines = " Thin lines part the tasks." if len(drawn.old_starts) > 1 else ""
-    is_long = len(sources.old) > MOST_BESIDE or len(sources.new) > MOST_BESIDE
-    wide = " wide" if is_long else ""
     heads = "".join(f'<th scope="col">{head}</th>' for head in ("New class", "Built from", "Effective sources"))
     rows = "".join(
         f'<tr><th scope="row">{escape(name)}</th><td>{escape(sources.largest(new, LARGEST)) or UNDEFINED}</td>'
         f"<td>{sources.effective[new].text} of {sources.known(new)}</td></tr>"
         for new, name in enumerate(sources.new)
     )
-    table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
-    note = (
-        f"The {LARGEST} largest shares{over}. The effective number of sources is 1 if a single old class was copied; "
-        "close to the number of old classes, the plan is diffuse: a little of everything."
-    )
-    listed = f'<div class="scroll">{table}</div>'
-    if is_long:
-        listed = f"<details><summary>All {len(sources.new)} new classes</summary>{listed}</details>"
-    return [
-        _chart(f"{id_}-transport", "What new classes were built from", about + lines, wide),
-        f'<div class="origins{wide}"><h4>The same in words</h4><p class="note">{note}</p>{listed}</div>',
-    ]
+    words = f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
+    if len(sources.new) > MOST_BESIDE:
+        words = f"<details><summary>All {len(sources.new)} new classes</summary>{words}</details>"
+    yield f'<div class="origins{wide}"><h4>Sources of each new class</h4><p class="note">{note}</p>{words}</div>'
 
 
 def _before_training(id_: str, method: Method, among: Among) -> str:
     """How well new classes are told apart before they are trained."""
     band = "; mean over seeds, the band is one standard deviation" if method.seeds > 1 else ""
     classes = "only the task's own classes can be answered" if among == "new" else "every class seen can be answered"
-    about = f"Top-1 accuracy on each task's new classes with their first weights, if {classes}{band}."
+    about = f"Top-1 accuracy on each task's new classes before it is trained, if {classes}{band}."
     return _chart(f"{id_}-initial-{among}", f"New classes before training, {BEFORE_TRAINING[among]}", about)
 
 

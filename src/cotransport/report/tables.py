@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from cotransport.report.groups import Estimate, Method, Stream
+from cotransport.report.groups import MOST_CLASSES, Estimate, Method, Stream, largest_first
 from cotransport.report.text import MINUS, in_figures
 from cotransport.results import Result, Step
 
@@ -102,6 +102,8 @@ COLUMNS = (
 )
 
 
+MOST_SOURCES = 20
+"""Old classes written for each new class if there are more than MOST_CLASSES classes."""
 SEED = ("stream", "label", "name", "seed")
 """The first columns where each seed has rows of its own."""
 
@@ -176,14 +178,19 @@ def initial_csv(streams: Sequence[Stream]) -> str:
 
 
 def transport_csv(streams: Sequence[Stream]) -> str:
-    """A row for each method, seed, new class and old class, the share from 0 to 1; no text where there is none."""
+    """A row for each method, seed, new class and old class, the share from 0 to 1; no text where there is none.
+
+    Largest share first. Of very many classes only the first sources: all of a thousand would be half a million rows.
+    """
     rows: list[list[object]] = [[*SEED, "task", "new_class", "old_class", "share"]]
     for about, method, result in _seeds(streams):
+        most = None if len(method.classes) <= MOST_CLASSES else MOST_SOURCES
         for task, _, shares in method.transports(result):
-            new_classes = method.classes[method.starts[task] :]
-            for new_class, column in zip(new_classes, shares.T.tolist(), strict=False):
-                for old_class, share in zip(method.classes, column, strict=False):
-                    rows.append([*about, task + 1, new_class, old_class, _plain(share)])
+            for new, own in enumerate(shares.T, start=method.starts[task]):
+                rows += [
+                    [*about, task + 1, method.classes[new], method.classes[old], _plain(own[old])]
+                    for old in largest_first(own)[:most]
+                ]
     return _csv(rows) if len(rows) > 1 else ""
 
 

@@ -1,0 +1,153 @@
+"""Decision boundaries in two dimensions: old classes, trained, and new ones straight after initialisation (Fig. 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cotransport import metrics
+from cotransport.config import Settings
+from cotransport.data import load, open_source
+from cotransport.errors import ConfigError, RunError
+from cotransport.estimator import IncrementalClassifier
+from cotransport.experiment import Run, Watcher, classifier_for, expected_work, suited, transport_record
+from cotransport.recipe import Recipe
+from cotransport.report.figures import paper_style, save
+from cotransport.report.looks import COLOURS
+from cotransport.report.text import counted, one_line, shortened
+from cotransport.results import Transport
+from cotransport.stream import TaskStream, split_classes
+from cotransport.training import fabric_for
+
+SCALE = 2.0
+"""The head's first scale unless the recipe names one: with a larger one, features settle before weights that happen to
+lie close together in two dimensions have moved apart."""
+EXTENT, PIXELS = 1.45, 900
+RING = 0.93, 1.07
+"""Features have length 1; their dots are strewn between these radii, so that they do not hide each other."""
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """Test images and decision regions on the circle of two-dimensional features."""
+
+    classes: tuple[str, ...]
+    features: metrics.Floats
+    """Of unit length (n, 2)."""
+    labels: metrics.Integers
+    weights: metrics.Floats
+    """The head's directions (classes, 2)."""
+
+    def accuracy(self, classes: Sequence[int]) -> float:
+        """On the images of some classes, in percent, if all classes can be answered; NaN without images."""
+        own = np.isin(self.labels, classes)
+        return float(100 * np.mean(self.regions(self.features[own]) == self.labels[own])) if own.any() else np.nan
+
+    def regions(self, points: metrics.Floats) -> metrics.Integers:
+        """The class that the head gives to points (n, 2): the one whose direction is nearest."""
+        return np.asarray((points @ self.weights.T).argmax(axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class Boundary:
+    """The two views that Figure 4 sets side by side."""
+
+    old: View
+    grown: View
+    transport: Transport | None
+    """What the new classes were built from, None for a method that draws their weights at random."""
+
+
+def boundary(recipe: Recipe, watcher: Watcher) -> Boundary:
+    """Train the recipe's first task in two dimensions, and initialise the second one's classes."""
+    source = open_source(recipe.data)
+    recipe = suited(recipe, source)
+    flat: dict[str, Settings] = {"backbone": recipe.backbone.model_copy(update={"dimension": 2})}
+    if "scale" not in recipe.head.model_fields_set:
+        flat["head"] = recipe.head.model_copy(update={"scale": SCALE})
+    recipe = recipe.model_copy(update=flat)
+    split = split_classes(source.classes, recipe.stream)
+    if len(split) < 2:
+        raise ConfigError("stream: one task alone has no new classes. Name some with --new, or split into two tasks")
+    stream = TaskStream(load(source, recipe.data), split[:2])
+    one = Run(recipe.methods[0], recipe.seeds[0])
+    classifier = classifier_for(recipe, one)
+    if fabric_for(recipe.device).is_global_zero:
+        watcher.run_begun(one, expected_work(recipe, one.method, stream)[:1])
+    classifier.learn(stream[0].train, listener=watcher.figures)
+    grown = classifier.initialise(stream[1].train)
+    return Boundary(_view(classifier, stream, 0), _view(grown, stream, 1), transport_record(grown))
+
+
+def draw(found: Boundary, folder: Path) -> Path:
+    """Draw both views side by side as `boundary.png` and `boundary.svg`; returns the path of the first."""
+    from matplotlib.figure import Figure
+
+    new = len(found.grown.classes) - len(found.old.classes)
+    how = "at random" if found.transport is None else "by transport"
+    titles = (
+        f"{counted(len(found.old.classes), 'old class')}, trained",
+        f"and {counted(new, 'new class')} initialised {how}, untrained",
+    )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with paper_style():
+            figure = Figure(figsize=(10, 5.2), layout="constrained")
+            for axes, view, title in zip(figure.subplots(1, 2), (found.old, found.grown), titles, strict=True):
+                _draw_view(axes, view, title)
+            save(figure, folder / "boundary")
+    except OSError as error:
+        raise RunError(f"{folder}: the figure cannot be written ({error.strerror}). Choose another --out") from None
+    return folder / "boundary.png"
+
+
+def _view(classifier: IncrementalClassifier, stream: TaskStream, task: int) -> View:
+    """The classifier after a task, with the test images of all classes seen."""
+    test = stream[task].seen_test
+    return View(
+        classes=tuple(one_line(str(name)) for name in classifier.state_.classes),
+        features=_floats(F.normalize(classifier.features(test))),
+        labels=test.labels.numpy(),
+        weights=_floats(F.normalize(classifier.state_.network.head.weight.detach())),
+    )
+
+
+def _draw_view(axes: object, view: View, title: str) -> None:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import ListedColormap
+
+    assert isinstance(axes, Axes)
+    colours = [COLOURS[number % len(COLOURS)] for number in range(len(view.classes))]
+    side = np.linspace(-EXTENT, EXTENT, PIXELS)
+    points = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+    shades = view.regions(points).reshape(PIXELS, PIXELS)
+    axes.imshow(
+        shades,
+        origin="lower",
+        extent=(-EXTENT, EXTENT, -EXTENT, EXTENT),
+        cmap=ListedColormap(colours),
+        vmin=-0.5,
+        vmax=len(colours) - 0.5,
+        alpha=0.22,
+        interpolation="nearest",
+    )
+    radii = np.random.default_rng(0).uniform(*RING, size=(len(view.features), 1))
+    across, up = (radii * view.features).T
+    axes.scatter(across, up, s=6, c=[colours[label] for label in view.labels], linewidths=0, alpha=0.7)
+    for number, (name, direction) in enumerate(zip(view.classes, view.weights, strict=True)):
+        axes.annotate("", 0.8 * direction, (0, 0), arrowprops={"arrowstyle": "-|>", "color": colours[number]})
+        own = view.features[view.labels == number].mean(axis=0)
+        x, y = 1.26 * own / max(float(np.linalg.norm(own)), 1e-9)
+        text = f"{shortened(name, 18)}\n{view.accuracy([number]):.0f} %"
+        axes.text(float(x), float(y), text, ha="center", va="center", color=colours[number], weight="bold", fontsize=9)
+    axes.set(title=title, xticks=[], yticks=[], xlim=(-EXTENT, EXTENT), ylim=(-EXTENT, EXTENT), aspect="equal")
+
+
+def _floats(tensor: Tensor) -> metrics.Floats:
+    return np.asarray(tensor.to(torch.float64).cpu().numpy())
