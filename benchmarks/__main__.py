@@ -17,6 +17,7 @@ from cotransport.training import fabric_for
 BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "startup": process.startup,
     "training": learning.training,
+    "transport": learning.transport,
     "evaluation": learning.evaluation,
     "arithmetic": learning.arithmetic,
     "batches": learning.batches,

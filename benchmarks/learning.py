@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import torch
@@ -18,8 +19,10 @@ from cotransport import backbones
 from cotransport.config import Augmentation, Backbone, Device, Loss, Optimiser, Schedule
 from cotransport.data import Batch, LabelledImages, PixelImages, Shard, training_batches
 from cotransport.methods import Lesson, Method, make_method
+from cotransport.methods.coil import Coil
 from cotransport.network import CosineHead, Network, Output
 from cotransport.training import Moment, Objective, Trainer, fabric_for, parameter_groups
+from cotransport.transport import transport_plan
 
 DEVICE = Device()
 BATCH = 128
@@ -27,22 +30,10 @@ AUGMENTATION = Augmentation(padding="reflect")
 OPTIMISER = Optimiser(nesterov=True)
 
 
-class Distilling(Method):
-    """Replay that also follows a frozen copy of itself: what every distilling method computes at least."""
-
-    name = "distilling"
-    title = "Distilling"
-
-    def objective(self, network: Network, lesson: Lesson, trainer: Trainer) -> Objective:
-        """Cross-entropy, and the divergence from the teacher."""
-        teacher = network.frozen()
-
-        def loss(batch: Batch, output: Output, moment: Moment) -> Tensor:
-            taught = teacher(batch.images).logits
-            divergence = F.kl_div(F.log_softmax(output.logits, 1), F.softmax(taught, 1), reduction="batchmean")
-            return lesson.cross_entropy(output.logits, batch.labels) + divergence
-
-        return loss
+DISTILLING = Coil(prospective_init=False, pt_weight=0, rt_weight=0)
+"""Cross-entropy and a frozen copy's opinion: what every distilling method computes at least."""
+EPOCHS = 16
+"""Of a task in the fast recipe."""
 
 
 def noise(count: int, size: int, classes: int) -> LabelledImages:
@@ -62,6 +53,9 @@ def make_network(backbone: str, size: int, classes: int) -> Network:
     return network.to(fabric_for(DEVICE).device)
 
 
+ONCE = Moment(epoch=0, epochs=1, step=0, steps=1)
+
+
 def make_trainer(epochs: int, batch_size: int = BATCH) -> Trainer:
     """The trainer as experiments have it, with a listener."""
     schedule = Schedule(epochs=epochs, batch_size=batch_size, learning_rate=1e-3)
@@ -76,15 +70,17 @@ def make_trainer(epochs: int, batch_size: int = BATCH) -> Trainer:
     )
 
 
-def ideal_training(network: Network, objective: Objective, batch: Batch, steps: int) -> Callable[[], None]:
+def ideal_training(
+    network: Network, objective: Objective, batch: Batch, steps: int, moments: Iterable[Moment] = itertools.repeat(ONCE)
+) -> Callable[[], None]:
     """Forward, loss, backward and the optimiser's step on one batch, again and again."""
-    network = copy.deepcopy(network).train()
+    network, coming = copy.deepcopy(network).train(), iter(moments)
     optimiser = torch.optim.SGD(parameter_groups(network, OPTIMISER.weight_decay), lr=1e-3, momentum=0.9, nesterov=True)
 
     def run() -> None:
         for _ in range(steps):
             with fabric_for(DEVICE).autocast():
-                loss = objective(batch, network(batch.images), Moment(0, 1, 0, 1))
+                loss = objective(batch, network(batch.images), next(coming))
             torch.autograd.backward(loss)
             optimiser.step()
             optimiser.zero_grad()
@@ -138,10 +134,49 @@ def training() -> Iterator[Figure]:
     """Training as a share of the ideal loop."""
     cases = [("replay", "fast", 160), ("distilling", "fast", 120), ("replay", "resnet32", 40)]
     for method_name, backbone, steps in cases:
-        method = Distilling() if method_name == "distilling" else make_method(method_name)
+        method = DISTILLING if method_name == "distilling" else make_method(method_name)
         ideal, ours = step_seconds(method, backbone, 20, steps)
         what = f"{method_name} on {backbone}, share of the ideal loop"
         yield Figure("training", what, ideal / ours, at_least=0.92, note=f"{BATCH / ours:,.0f} images/s")
+
+
+def transport() -> Iterator[Figure]:
+    """What transport adds to a distilling method's training, a step of each in turns."""
+    classes, rounds, steps = 100, 120, 40
+    network, data = make_network("fast", 32, classes), noise(steps * BATCH, 32, classes)
+    lesson, trainer = Lesson(data, None, 90, 10, Loss()), make_trainer(EPOCHS)
+    full = Coil(pt_epochs=1.0)
+    ticks = (Moment(1 + number // steps, EPOCHS, number % steps, steps) for number in itertools.count())
+    variants = {
+        name: ideal_training(network, method.objective(network, lesson, trainer), fixed_batch(32, classes), 1, moments)
+        for name, method, moments in (("without", DISTILLING, itertools.repeat(ONCE)), ("with", full, ticks))
+    }
+    seconds = in_turns(variants, rounds)
+    without, with_it = sum(seconds["without"]) / rounds, sum(seconds["with"]) / rounds
+    yield Figure(
+        "transport",
+        "PT and RT loss in every step, share of the training time",
+        1 - without / with_it,
+        at_most=0.03,
+        note=f"{1000 * (with_it - without):.1f} of {1000 * with_it:.0f} ms; 90 old and 10 new classes, a plan every "
+        f"{full.rt_every} steps",
+    )
+    features = partial(trainer.features, network, data.images)
+    step = ideal_training(network, DISTILLING.objective(network, lesson, trainer), fixed_batch(32, classes), steps)
+    seconds = in_turns({"pass": features, "epoch": step}, rounds=4)
+    share = undisturbed(seconds["pass"]) / (EPOCHS * undisturbed(seconds["epoch"]))
+    yield Figure(
+        "transport",
+        "prospective initialisation, share of a task's training time",
+        share,
+        at_most=0.03,
+        note=f"a pass over all images before {EPOCHS} epochs",
+    )
+    cost = torch.rand(1000, 100)
+    [plan_seconds] = in_turns({"plan": partial(transport_plan, cost, 0.45)}, rounds=10).values()
+    yield Figure(
+        "transport", "plan from 1,000 to 100 classes", 1000 * undisturbed(plan_seconds), unit="ms", at_most=100
+    )
 
 
 def classes() -> Iterator[Figure]:

@@ -34,7 +34,7 @@ OTHER = "activations, sums and copies"
 
 def main(method: str = "replay", backbone: str = "fast") -> None:
     """Profile a training and show the kinds of operations by their share of the time."""
-    chosen = learning.Distilling() if method == "distilling" else make_method(method)
+    chosen = learning.DISTILLING if method == "distilling" else make_method(method)
     network, data = learning.make_network(backbone, 32, 20), learning.noise(STEPS * learning.BATCH, 32, 20)
     run = learning.our_training(chosen, network, Lesson(data, None, 10, 10, Loss()))
     run()

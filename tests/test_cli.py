@@ -110,3 +110,25 @@ def test_a_training_that_fails_ends_with_code_1(
 
 def test_every_error_of_ours_has_an_exit_code() -> None:
     assert {kind.exit_code for kind in [CotransportError, *CotransportError.__subclasses__()]} == {1, 2}
+
+
+def test_visualize_draws_chosen_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = ["--old", "7, 1", "--new", "4", "--set", "schedule.epochs=1", "--set", "device.accelerator=cpu"]
+    code, told = call(monkeypatch, capsys, "visualize", *chosen, "--out", str(tmp_path))
+    assert code == 0
+    assert "built from" in told
+    assert (tmp_path / "boundary.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["--old", "1,2"], "go together"), (["--old", "1,2", "--new", "eleven"], "no class 'eleven'")],
+)
+def test_visualize_says_what_is_wrong(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, told = call(monkeypatch, capsys, "visualize", *arguments)
+    assert code == 2
+    assert message in " ".join(told.split())

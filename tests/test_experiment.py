@@ -311,3 +311,42 @@ def test_a_run_may_follow_itself(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="damaged"):
         experiment.run(recipe(*ONE_METHOD, f"follow={tmp_path}"), tmp_path, overwrite=True, watcher=Quiet())
     assert (tmp_path / "replay-seed1" / "result.json").exists()
+
+
+@pytest.fixture(scope="module")
+def transported(tmp_path_factory: pytest.TempPathFactory) -> list[Step]:
+    out = tmp_path_factory.mktemp("transported")
+    [result] = experiment.run(recipe("methods=[coil]", "seeds=[1]", "initial_accuracy=true"), out, watcher=Quiet())
+    return Result.load(out / "coil-seed1" / "result.json").steps if result else []
+
+
+def test_a_result_tells_what_new_classes_were_built_from(transported: list[Step]) -> None:
+    """Digits in tasks of 4, 4 and 2, so the plans are 4 x 4 and 8 x 2."""
+    assert transported[0].transport is None
+    for step, old, new in ((transported[1], 4, 4), (transported[2], 8, 2)):
+        assert step.transport is not None
+        plan = step.transport.plan
+        assert (len(plan), len(plan[0])) == (old, new)
+        assert [sum(row) for row in plan] == pytest.approx([1 / old] * old, abs=1e-6)
+        for place, origin in enumerate(step.transport.origins):
+            column = sorted((row[place] * new for row in plan), reverse=True)
+            assert [source.share for source in origin.sources] == pytest.approx(column[:5], abs=1e-6)
+            assert 1 <= origin.effective_sources <= old
+
+
+def test_a_result_tells_how_new_classes_begin(transported: list[Step]) -> None:
+    assert transported[0].initial is None
+    for step in transported[1:]:
+        assert step.initial is not None
+        assert set(step.initial) == {"pt", "ncm", "random"}
+        for accuracy in step.initial.values():
+            assert accuracy.among_new is not None
+            assert accuracy.among_all is not None
+            assert 0 <= accuracy.among_all <= accuracy.among_new <= 100
+        assert (step.initial["ncm"].among_new or 0) > (step.initial["random"].among_new or 0)
+
+
+def test_looking_at_new_classes_first_changes_nothing(transported: list[Step], tmp_path: Path) -> None:
+    [blind] = experiment.run(recipe("methods=[coil]", "seeds=[1]"), tmp_path, watcher=Quiet())
+    assert [step.per_task for step in blind.steps] == [step.per_task for step in transported]
+    assert all(step.initial is None for step in blind.steps)

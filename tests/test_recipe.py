@@ -21,7 +21,41 @@ def test_bundled_recipes_are_valid_and_open_with_their_command(name: str) -> Non
     recipe = load_recipe(name)
     assert recipe.name == name
     assert recipe.description
-    assert bundled_recipes()[name].read_text(encoding="utf-8").startswith(f"# cotransport run {name}\n")
+    first = bundled_recipes()[name].read_text(encoding="utf-8").partition("\n")[0]
+    assert first in (f"# cotransport run {name}", f"# cotransport visualize {name}")
+
+
+def test_a_recipe_extends_another(tmp_path: Path) -> None:
+    """Section by section; a list is replaced, and the name is not inherited."""
+    written(tmp_path, MINIMAL | {"description": "the base", "schedule": {"epochs": 9, "batch_size": 8}})
+    later = tmp_path / "later.yaml"
+    later.write_text("extends: mine.yaml\nschedule: {epochs: 4}\nmethods: [coil]\nbackbone: {width: 8}\n")
+    recipe = load_recipe(str(later))
+    assert (recipe.name, recipe.description) == ("later", "")
+    assert (recipe.schedule.epochs, recipe.schedule.batch_size) == (4, 8)
+    assert [method.name for method in recipe.methods] == ["coil"]
+
+
+def test_a_bundled_recipe_may_be_extended(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("extends: cifar100-b0-10-fast\nbackbone: {width: 16}\n", encoding="utf-8")
+    recipe, base = load_recipe(str(path)), load_recipe("cifar100-b0-10-fast")
+    assert (recipe.backbone.name, recipe.backbone.width) == ("fast", 16)
+    assert recipe.schedule == base.schedule
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("extends: loop.yaml\n", "extends itself"),
+        ("extends: [digits]\n", "extends: give the name"),
+        ("extends: nowhere\n", "nowhere: no such file"),
+    ],
+)
+def test_recipes_that_extend_nothing_of_use(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "loop.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=message):
+        load_recipe(str(tmp_path / "loop.yaml"))
 
 
 def test_a_recipe_from_a_file(tmp_path: Path) -> None:
@@ -58,7 +92,7 @@ def test_overrides(tmp_path: Path) -> None:
         (MINIMAL, ["schedule"], r"give key=value"),
         (MINIMAL, ["seeds.0.x=1"], r"not a position in a list of 1|nothing below"),
         (MINIMAL, ["methods.3=replay"], r"not a position in a list of 1"),
-        (MINIMAL, ["methods=[repaly]"], r"'repaly' is not a method; did you mean 'replay'\? Known: finetune"),
+        (MINIMAL, ["methods=[repaly]"], r"'repaly' is not a method; did you mean 'replay'\? Known: coil, finetune"),
         (MINIMAL, ["methods.0.predictwith=ncm"], r"predictwith: unknown key; did you mean 'predict_with'\?"),
         (MINIMAL, ["methods=[replay, replay]"], r"several are labelled 'replay'"),
         (MINIMAL, ["methods=[]"], r"methods: "),

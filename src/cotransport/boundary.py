@@ -29,6 +29,8 @@ SCALE = 2.0
 """The head's first scale unless the recipe names one: with a larger one, features settle before weights that happen to
 lie close together in two dimensions have moved apart."""
 EXTENT, PIXELS = 1.45, 900
+GAP = 0.25
+"""Radians between two names on the circle, at least."""
 RING = 0.93, 1.07
 """Features have length 1; their dots are strewn between these radii, so that they do not hide each other."""
 
@@ -140,13 +142,28 @@ def _draw_view(axes: object, view: View, title: str) -> None:
     radii = np.random.default_rng(0).uniform(*RING, size=(len(view.features), 1))
     across, up = (radii * view.features).T
     axes.scatter(across, up, s=6, c=[colours[label] for label in view.labels], linewidths=0, alpha=0.7)
+    places = _apart([view.features[view.labels == number].mean(axis=0) for number in range(len(colours))])
     for number, (name, direction) in enumerate(zip(view.classes, view.weights, strict=True)):
         axes.annotate("", 0.8 * direction, (0, 0), arrowprops={"arrowstyle": "-|>", "color": colours[number]})
-        own = view.features[view.labels == number].mean(axis=0)
-        x, y = 1.26 * own / max(float(np.linalg.norm(own)), 1e-9)
+        x, y = 1.27 * np.cos(places[number]), 1.27 * np.sin(places[number])
         text = f"{shortened(name, 18)}\n{view.accuracy([number]):.0f} %"
         axes.text(float(x), float(y), text, ha="center", va="center", color=colours[number], weight="bold", fontsize=9)
     axes.set(title=title, xticks=[], yticks=[], xlim=(-EXTENT, EXTENT), ylim=(-EXTENT, EXTENT), aspect="equal")
+
+
+def _apart(directions: Sequence[metrics.Floats]) -> list[float]:
+    """Angles for names on the circle: each at its own direction, or as near to it as earlier names leave room.
+
+    >>> [round(angle, 2) for angle in _apart([np.array([1.0, 0.0]), np.array([0.0, 1.0]), np.array([1.0, 0.0])])]
+    [0.0, 1.57, 0.25]
+    """
+    taken: list[float] = []
+    for x, y in directions:
+        own = float(np.arctan2(y, x))
+        tried = [own + turn * side * GAP / 5 for turn in range(60) for side in (1, -1)]
+        free = (angle for angle in tried if all(np.cos(angle - other) <= np.cos(GAP) + 1e-9 for other in taken))
+        taken.append(next(free, own))
+    return taken
 
 
 def _floats(tensor: Tensor) -> metrics.Floats:

@@ -90,7 +90,7 @@ def bundled_recipes() -> dict[str, Path]:
 def load_recipe(name: str, overrides: Sequence[str] = (), data: str | None = None) -> Recipe:
     """A bundled recipe or a YAML file, with `key=value` overrides and another source of data."""
     path = bundled_recipes().get(name, Path(name))
-    values = _parsed(path, name)
+    values = _extended(path, name)
     values.setdefault("name", path.stem)
     if data is not None:
         _set(values, ["data", "source"], data)
@@ -119,6 +119,33 @@ class _Loader(yaml.SafeLoader):
                 problem = f"the key {key.value!r} is there twice"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.value[-1][0].start_mark)
         return super().construct_mapping(node, deep)
+
+
+def _extended(path: Path, name: str, below: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """A recipe's values over those of the one that it `extends`, a bundled recipe or a file beside it."""
+    if path in below:
+        raise ConfigError(f"{path}: extends itself, over {', '.join(map(str, below))}")
+    values = _parsed(path, name)
+    base = values.pop("extends", None)
+    if base is None:
+        return values
+    if not isinstance(base, str):
+        raise ConfigError(f"{path}: extends: give the name of a bundled recipe or a YAML file, not {base!r}")
+    inherited = _extended(bundled_recipes().get(base, path.parent / base), base, (*below, path))
+    for key in ("name", "description"):
+        inherited.pop(key, None)
+    return _merged(inherited, values)
+
+
+def _merged(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Values over a base, section by section; lists and single values are replaced."""
+    merged = dict(base)
+    for key, value in values.items():
+        below = merged.get(key)
+        if isinstance(below, str) and isinstance(value, dict):  # a section given by name alone
+            below = {"name": below}
+        merged[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return merged
 
 
 def _parsed(path: Path, name: str) -> dict[str, Any]:
