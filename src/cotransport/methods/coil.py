@@ -27,6 +27,9 @@ class Coil(Transporting):
 
     prospective_init: bool = True
     """Begin with new classes' weights that are transported from the old ones, instead of random ones."""
+    pt_length: Literal["origin", "fresh"] = "origin"
+    """Length of the transported weights: that of the old classes' (the paper's calibration), or that of the random ones
+    they replace. A cosine head has the same opinion at any length, but long weights turn slowly."""
     pt_weight: Annotated[float, Field(ge=0)] = 1.0
     """Weight of the prospective loss; 0 is without it."""
     pt_epochs: Whole | Annotated[float, Field(ge=0, le=1)] = 5
@@ -49,8 +52,11 @@ class Coil(Transporting):
         centres = class_centres(features, data.labels, head.classes, unit=self.centres == "unit")
         plan = self.plan(centres, lesson.old_slice, lesson.new_slice)
         with torch.no_grad():
-            old_weights = head.weight[lesson.old_slice]
-            head.weight[lesson.new_slice] = transport_classifier(plan.to(old_weights), old_weights)
+            old_weights, fresh_weights = head.weight[lesson.old_slice], head.weight[lesson.new_slice]
+            transported = transport_classifier(plan.to(old_weights), old_weights)
+            if self.pt_length == "fresh":
+                transported *= fresh_weights.norm(dim=1).mean() / old_weights.norm(dim=1).mean()
+            head.weight[lesson.new_slice] = transported
         return plan
 
     def objective(self, network: Network, lesson: Lesson, trainer: Trainer) -> Objective:
