@@ -487,10 +487,10 @@ def test_sources_in_words() -> None:
     rows = re.findall(r'<tr><th scope="row">(\w+)</th><td>([^<]*)</td><td>([^<]*)</td></tr>', html)
     assert [tuple(cell.replace("\N{NO-BREAK SPACE}", " ") for cell in row) for row in rows] == [
         # 1.6 and 2.0: deviation sqrt(0.2 ** 2 + 0.2 ** 2) = 0.28
-        ("tiger", "cat (70 %), dog (30 %)", "1.8 ± 0.3 of 2"),
-        ("wolf", "dog (70 %), cat (30 %)", "1.8 ± 0.3 of 2"),
+        ("tiger", "from cat 0.70, dog 0.30", "1.8 ± 0.3 of 2"),
+        ("wolf", "from dog 0.70, cat 0.30", "1.8 ± 0.3 of 2"),
         # of four sources the three largest; 2 and 4: deviation sqrt(2)
-        ("lynx", "cat (40 %), tiger (40 %), dog (10 %)", "3.0 ± 1.4 of 4"),
+        ("lynx", "from cat 0.40, tiger 0.40, dog 0.10", "3.0 ± 1.4 of 4"),
     ]
 
 
@@ -603,7 +603,7 @@ def test_of_very_many_classes_only_the_largest_sources_are_told() -> None:
     html = page.whole_page(streams)
     assert not any(name.endswith("transport") for name in charts_of(html)), "no room for a map"
     # 300 of 45,150 parts are 0.66 %
-    assert "<td>class 299\xa0(0.7\xa0%), class 298\xa0(0.7\xa0%), class 297\xa0(0.7\xa0%)</td>" in html
+    assert "<td>from class 299\xa00.01, class 298\xa00.01, class 297\xa00.01</td>" in html
     assert "<td>250.0 of 300</td>" in html
     rows = rows_of(tables.transport_csv(streams))
     assert [row["old_class"] for row in rows] == [f"class {number}" for number in range(299, 279, -1)]
@@ -615,7 +615,7 @@ def test_hostile_classes_stay_text_before_training_too() -> None:
     parsed = Tags(html)
     assert parsed.open == []
     assert parsed.tags == Tags(plain).tags, "the same elements as with harmless names"
-    assert "</script><b>\N{NO-BREAK SPACE}(70\N{NO-BREAK SPACE}%)" in parsed.text
+    assert "</script><b>\N{NO-BREAK SPACE}0.70" in parsed.text
     drawn = charts_of(html)
     chart = drawn["stream1-method1-transport"]
     assert chart["layout"]["yaxis"]["ticktext"][0] == "&lt;/script&gt;&lt;b&gt;", "plotly would read it as markup"

@@ -152,7 +152,7 @@ class Sources:
         """The old classes with the largest shares in a new class, in words."""
         own = self.shares[:, new]
         first = [old for old in largest_first(own)[:most] if own[old] > 0]
-        return ", ".join(f"{self.old[old]}\N{NO-BREAK SPACE}({in_percent(own[old])})" for old in first)
+        return ", ".join(f"{self.old[old]}\N{NO-BREAK SPACE}{own[old] / 100:.2f}" for old in first)
 
     def in_words(self, old: int, new: int) -> str:
         """One cell as a phrase."""

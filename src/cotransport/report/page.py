@@ -242,7 +242,7 @@ def _transport(id_: str, sources: Sources, over: str) -> Iterator[str]:
     )
     heads = "".join(f'<th scope="col">{head}</th>' for head in ("New class", "Built from", "Effective sources"))
     rows = "".join(
-        f'<tr><th scope="row">{escape(name)}</th><td>{escape(sources.largest(new, LARGEST)) or UNDEFINED}</td>'
+        f'<tr><th scope="row">{escape(name)}</th><td>from {escape(sources.largest(new, LARGEST)) or UNDEFINED}</td>'
         f"<td>{sources.effective[new].text} of {sources.known(new)}</td></tr>"
         for new, name in enumerate(sources.new)
     )
