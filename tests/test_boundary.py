@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cotransport import boundary
+from cotransport import IncrementalClassifier, boundary
 from cotransport.errors import ConfigError
 from cotransport.recipe import load_recipe
+from tests.conftest import blobs
 from tests.test_experiment import Quiet
 
 QUICK = ["schedule.epochs=3", "device.accelerator=cpu"]
@@ -45,12 +46,35 @@ def test_old_classes_are_trained_and_new_ones_transported(found: boundary.Bounda
         np.testing.assert_allclose(mixed / np.linalg.norm(mixed), weights, atol=1e-5)
 
 
-def test_regions_agree_with_the_classifier(found: boundary.Boundary) -> None:
-    """The figure's accuracies are those of the head that it draws."""
-    hits = found.grown.regions(found.grown.features) == found.grown.labels
-    per_class = [found.grown.accuracy([number]) for number in range(5)]
-    counts = np.bincount(found.grown.labels)
-    assert np.average(per_class, weights=counts) == pytest.approx(100 * hits.mean())
+def test_regions_agree_with_the_classifier() -> None:
+    """What the figure shades is what the head would say."""
+    from cotransport.data import DataSet
+    from cotransport.stream import TaskStream
+
+    stream = TaskStream(DataSet(blobs(4, 8), blobs(4, 6, seed=1)), ((0, 1), (2, 3)))
+    clf = IncrementalClassifier(
+        "coil", {"name": "resnet8", "dimension": 2}, schedule={"epochs": 3, "batch_size": 8}, head={"scale": 2.0}
+    )
+    grown = clf.learn(stream[0].train).initialise(stream[1].train)
+    view = boundary._view(grown, stream, 1)
+    assert view.regions(view.features).tolist() == grown.scores(stream[1].seen_test).head.argmax(dim=1).tolist()
+
+
+def test_a_class_without_test_images_has_no_accuracy(tmp_path: Path) -> None:
+    view = boundary.View(
+        classes=("seen", "unseen", "beside"),
+        features=np.array([[1.0, 0.0], [1.0, 0.0]]),
+        labels=np.array([0, 2]),
+        weights=np.array([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6]]),
+    )
+    assert view.accuracy_text(1) == "–\N{NO-BREAK SPACE}%"
+    boundary.draw(boundary.Boundary(view, view, None), tmp_path)
+    assert boundary._apart([np.array([1.0, 0.0]), np.array([1.0, 0.0])])[1] != 0
+
+
+def test_two_dimensions_take_single_images() -> None:
+    clf = IncrementalClassifier("coil", {"name": "resnet8", "dimension": 2}, schedule={"epochs": 2, "batch_size": 1})
+    assert len(clf.learn(blobs(2, 1)).learn(blobs(1, 1, first=2)).classes_) == 3
 
 
 def test_it_is_drawn(found: boundary.Boundary, tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cotransport import IncrementalClassifier, losses
+from cotransport import IncrementalClassifier
 from cotransport.config import Augmentation, Budget, Device, Loss, Schedule
 from cotransport.data import Batch
-from cotransport.errors import ConfigError
+from cotransport.errors import ConfigError, TrainingError
 from cotransport.methods import Lesson
 from cotransport.methods.coil import Coil
 from cotransport.methods.retrospection import Retrospection
@@ -72,7 +72,7 @@ def batch_of(lesson: Lesson) -> Batch:
 def test_line_1_transports_the_old_classifier(
     trained: IncrementalClassifier, network: Network, lesson: Lesson, trainer: Trainer
 ) -> None:
-    """Twin: centres by a loop, the plan's definition, the mean of unit rows."""
+    """Twin: centres by a loop, with the functions that test_transport.py checks."""
     before = network.head.weight.detach().clone()
     plan = Coil(reg=0.1).initialise(network, lesson, trainer)
     data = lesson.everything
@@ -224,6 +224,58 @@ def test_the_first_task_is_plain_cross_entropy() -> None:
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+@pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
+@pytest.mark.parametrize("rt_centres", ["running", "exact"])
+def test_learns_in_other_precisions(precision: str, rt_centres: str) -> None:
+    method = {"name": "coil", "rt_centres": rt_centres, "rt_every": 1}
+    clf = classifier(method, device=Device(accelerator="cpu", precision=precision))  # type: ignore[arg-type]
+    clf.learn(blobs(2, 8)).learn(blobs(2, 8, first=2))
+    assert torch.isfinite(clf.scores(blobs(4, 2)).head).all()
+
+
+def test_a_training_that_diverges_is_told_as_such() -> None:
+    """And not as a cost that is not finite, which is only what comes of it."""
+    clf = classifier().learn(blobs(2, 8))
+    clf.schedule = Schedule(epochs=4, batch_size=4, learning_rate=1e30)
+    with pytest.raises(TrainingError, match=r"not finite.*learning_rate"):
+        clf.learn(blobs(2, 8, first=2))
+
+
+@pytest.mark.parametrize("pt_length", ["origin", "fresh"])
+def test_the_length_of_transported_weights(pt_length: str, network: Network, lesson: Lesson, trainer: Trainer) -> None:
+    old, fresh = (network.head.weight[part].norm(dim=1).mean().item() for part in (OLD, NEW))
+    Coil(pt_length=pt_length).initialise(network, lesson, trainer)  # type: ignore[arg-type]
+    got = network.head.weight[NEW].norm(dim=1).mean().item()
+    assert abs(old - fresh) > 0.01
+    assert got == pytest.approx(old if pt_length == "origin" else fresh, rel=1e-4)
+
+
+def test_retrospection_may_look_at_new_images_only(network: Network, lesson: Lesson, trainer: Trainer) -> None:
+    """What old images look like changes the loss of all images, and not that of new ones."""
+    batch = batch_of(lesson)
+    output = network(batch.images)
+    teacher = 10 * torch.randn(len(batch.labels), 3, generator=torch.Generator().manual_seed(0))
+    other = torch.where((batch.labels < 3)[:, None], teacher.flip(1), teacher)
+    moment = Moment(1, 2, 0, 1)
+    got = {}
+    for images in ("all", "new"):
+        for name, target in (("teacher", teacher), ("other", other)):
+            part = Retrospection(Coil(rt_images=images, rt_every=1), network, lesson, trainer)  # type: ignore[arg-type]
+            got[images, name] = part(batch, output, target, moment).item()
+    assert got["all", "teacher"] != pytest.approx(got["all", "other"], rel=1e-3)
+    assert got["new", "teacher"] == pytest.approx(got["new", "other"], rel=1e-6)
+    old = batch.labels < 3
+    old_only = Batch(batch.images[old], batch.labels[old], weight=1.0, total=int(old.sum()))
+    part = Retrospection(Coil(rt_images="new", rt_centres="exact"), network, lesson, trainer)
+    assert part(old_only, network(old_only.images), teacher[old], moment).item() == 0
+
+
+def test_a_convex_weight_is_at_most_one() -> None:
+    with pytest.raises(ValueError, match="additive"):
+        Coil(kd_weight=1.5)
+    assert Coil(kd_weight=1.5, combine="additive").kd_weight == 1.5
+
+
 def test_needs_an_exemplar_of_every_old_class() -> None:
     clf = classifier(memory=Budget(per_class=0)).learn(blobs(2, 8))
     with pytest.raises(ConfigError, match=r"memory.*exemplar"):
@@ -247,4 +299,5 @@ def test_the_defaults_are_the_papers() -> None:
     coil = Coil()
     assert (coil.reg, coil.temperature, coil.pt_epochs, coil.pt_weight, coil.rt_weight) == (0.45, 2.0, 5, 1.0, 1.0)
     assert (coil.combine, coil.kd_weight, coil.prospective_init, coil.predict_with) == ("convex", None, True, "head")
-    assert losses.rehearsal_loss(torch.tensor(1.0), torch.tensor(0.0), 0.9).item() == pytest.approx(0.1)
+    assert (coil.centres, coil.distil_over, coil.rt_centres, coil.rt_images) == ("unit", "old", "running", "all")
+    assert coil.pt_length == "origin"

@@ -1,14 +1,18 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch.nn import functional as F
 
-from cotransport import experiment
+from cotransport import IncrementalClassifier, experiment
 from cotransport.data import DataSet, LabelledImages
 from cotransport.errors import DataError, RunError, TrainingError
 from cotransport.recipe import Recipe, load_recipe
 from cotransport.results import Result, Step, find_results
+from cotransport.stream import TaskStream
 from cotransport.training import Figures
 from tests.conftest import blobs
 
@@ -344,6 +348,35 @@ def test_a_result_tells_how_new_classes_begin(transported: list[Step]) -> None:
             assert accuracy.among_all is not None
             assert 0 <= accuracy.among_all <= accuracy.among_new <= 100
         assert (step.initial["ncm"].among_new or 0) > (step.initial["random"].among_new or 0)
+
+
+def test_initial_accuracies_are_those_of_their_ways() -> None:
+    """Counted by hand from an initialised classifier, a random one, and a loop over class means."""
+    stream = TaskStream(DataSet(blobs(4, 8), blobs(4, 6, seed=1)), ((0, 1), (2, 3)))
+    settings: dict[str, Any] = {"schedule": {"epochs": 3, "batch_size": 8}, "memory": {"per_class": 3}, "seed": 5}
+    clf = IncrementalClassifier("coil", "resnet8", **settings).learn(stream[0].train)
+    got = experiment.initial_accuracy(clf, stream[1])
+    assert got is not None
+    test = stream[1].seen_test
+    new = [place for place, label in enumerate(test.labels.tolist()) if label >= 2]
+    random = IncrementalClassifier({"name": "coil", "prospective_init": False}, "resnet8", **settings)
+    random.state_ = clf.state_
+    memory = clf.state_.memory.labelled(clf.state_.classes)
+    assert memory is not None
+    known = [F.normalize(clf.features(memory)[memory.labels == number]).mean(dim=0) for number in range(2)]
+    train = stream[1].train
+    fresh = [F.normalize(clf.features(train)[train.labels == number]).mean(dim=0) for number in range(2)]
+    means = F.normalize(torch.stack([*known, *fresh]))
+    ways = {
+        "pt": clf.initialise(train).scores(test).head,
+        "random": random.initialise(train).scores(test).head,
+        "ncm": F.normalize(clf.features(test)) @ means.T,
+    }
+    for way, scores in ways.items():
+        among_all = [int(scores[place].argmax()) == int(test.labels[place]) for place in new]
+        among_new = [int(scores[place, 2:].argmax()) + 2 == int(test.labels[place]) for place in new]
+        assert got[way].among_all == pytest.approx(100 * sum(among_all) / len(new))  # type: ignore[index]
+        assert got[way].among_new == pytest.approx(100 * sum(among_new) / len(new))  # type: ignore[index]
 
 
 def test_looking_at_new_classes_first_changes_nothing(transported: list[Step], tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The protocol: while a task is learned, no network sees an image beyond the task's own and the memory's exemplars.
 
-Every image that any network is shown is recorded by its pixels, so a copy kept aside counts as well. The check is
+Every image that goes through a `Network` is recorded by its pixels, so a copy kept aside counts as well. The check is
 checked with learners that leak.
 """
 
@@ -42,7 +42,7 @@ class KeepsData(Coil):
 
 
 class LooksAhead(Coil):
-    """Leaks by adapting its embedding's statistics to the task after this one."""
+    """Leaks by a look at the task after this one."""
 
     def learn(self, network: Network, lesson: Lesson, trainer: Trainer) -> None:
         super().learn(network, lesson, trainer)

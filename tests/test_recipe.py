@@ -34,6 +34,7 @@ def test_a_recipe_extends_another(tmp_path: Path) -> None:
     assert (recipe.name, recipe.description) == ("later", "")
     assert (recipe.schedule.epochs, recipe.schedule.batch_size) == (4, 8)
     assert [method.name for method in recipe.methods] == ["coil"]
+    assert (recipe.backbone.name, recipe.backbone.width) == ("resnet32", 8)
 
 
 def test_a_bundled_recipe_may_be_extended(tmp_path: Path) -> None:
@@ -48,12 +49,13 @@ def test_a_bundled_recipe_may_be_extended(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("extends: loop.yaml\n", "extends itself"),
+        ("extends: ./../{here}/loop.yaml\n", "extends itself"),
         ("extends: [digits]\n", "extends: give the name"),
         ("extends: nowhere\n", "nowhere: no such file"),
     ],
 )
 def test_recipes_that_extend_nothing_of_use(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "loop.yaml").write_text(text, encoding="utf-8")
+    (tmp_path / "loop.yaml").write_text(text.replace("{here}", tmp_path.name), encoding="utf-8")
     with pytest.raises(ConfigError, match=message):
         load_recipe(str(tmp_path / "loop.yaml"))
 
@@ -92,6 +94,8 @@ def test_overrides(tmp_path: Path) -> None:
         (MINIMAL, ["schedule"], r"give key=value"),
         (MINIMAL, ["seeds.0.x=1"], r"not a position in a list of 1|nothing below"),
         (MINIMAL, ["methods.3=replay"], r"not a position in a list of 1"),
+        (MINIMAL, ["methods=[{name: [coil]}]"], r"method.name: \['coil'\] is not a method"),
+        (MINIMAL, ["methods=[{name: coil, pt_epochs: 1.5}]"], r"pt_epochs: give a whole number of epochs, or a share"),
         (MINIMAL, ["methods=[repaly]"], r"'repaly' is not a method; did you mean 'replay'\? Known: coil, finetune"),
         (MINIMAL, ["methods.0.predictwith=ncm"], r"predictwith: unknown key; did you mean 'predict_with'\?"),
         (MINIMAL, ["methods=[replay, replay]"], r"several are labelled 'replay'"),

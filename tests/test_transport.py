@@ -52,6 +52,15 @@ def test_marginals_are_uniform_and_sum_to_one(cost: Tensor, reg: float) -> None:
     assert plan.sum(dim=0).numpy() == pytest.approx(np.full(beta, 1 / beta), abs=1e-6)
 
 
+def test_what_is_left_to_put_right_after_convergence_is_rounding() -> None:
+    """The sum of what rows lack may cancel to almost nothing; dividing by it must not move any mass."""
+    cost = torch.zeros(4, 11, dtype=torch.float64)
+    cost[3, 1:] = 4.0
+    plan = transport_plan(cost, reg=40.25)
+    assert plan.sum(dim=1).numpy() == pytest.approx(np.full(4, 1 / 4), abs=1e-9)
+    assert plan.sum(dim=0).numpy() == pytest.approx(np.full(11, 1 / 11), abs=1e-9)
+
+
 @few
 @given(costs(), st.floats(1e-3, 0.05))
 def test_small_regularisers_give_finite_plans(cost: Tensor, reg: float) -> None:
@@ -133,6 +142,16 @@ def test_two_by_two_by_hand() -> None:
     p = ratio / (2 * (1 + ratio))
     plan = transport_plan(torch.tensor([[0.0, c], [c, 0.0]], dtype=torch.float64), reg)
     assert plan.flatten().tolist() == pytest.approx([p, 0.5 - p, 0.5 - p, p], abs=1e-9)
+
+
+def test_refuses_labels_beyond_the_classes() -> None:
+    with pytest.raises(DataError, match="0 to 1"):
+        class_centres(torch.ones(2, 3), torch.tensor([0, 2]), 2)
+
+
+def test_refuses_a_regulariser_that_no_number_can_hold() -> None:
+    with pytest.raises(ConfigError, match="too small"):
+        transport_plan(torch.rand(3, 2), 1e-320)
 
 
 @pytest.mark.parametrize(

@@ -42,11 +42,11 @@ def learned(
         device=device,
         seed=4,
     )
-    clf.learn(blobs(3, 7)).learn(blobs(1, 9, first=3, seed=1))
+    clf.learn(blobs(3, 7)).learn(blobs(2, 9, first=3, seed=1))
     tensors = {f"weight {name}": value for name, value in clf.state_.network.state_dict().items()}
     for number, images in enumerate(clf.state_.memory.exemplars):
         tensors[f"exemplars {number}"] = images.pixels  # type: ignore[union-attr]
-    tensors["scores"] = clf.scores(blobs(4, 3, seed=2)).head
+    tensors["scores"] = clf.scores(blobs(5, 3, seed=2)).head
     return tensors
 
 

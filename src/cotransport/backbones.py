@@ -227,9 +227,20 @@ def build(settings: config.Backbone, image_size: int) -> nn.Module:
     if settings.dimension is None:
         return made
     width = feature_dimension(made, image_size)
-    # the norm, a part of the linear layer once trained, keeps few dimensions from gathering all features on one side
-    norm = nn.BatchNorm1d(settings.dimension, affine=False)
-    return nn.Sequential(made, nn.Linear(width, settings.dimension, bias=False), norm)
+    return nn.Sequential(made, nn.Linear(width, settings.dimension, bias=False), CentringNorm(settings.dimension))
+
+
+class CentringNorm(nn.BatchNorm1d):
+    """Keeps features of few dimensions from gathering on one side; when trained, a part of the linear layer before."""
+
+    def __init__(self, dimension: int) -> None:
+        super().__init__(dimension, affine=False)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Features (n, d); a single image, which has no deviation, goes by the running statistics."""
+        if self.training and len(features) == 1:
+            return F.batch_norm(features, self.running_mean, self.running_var, eps=self.eps)
+        return super().forward(features)
 
 
 def fast_net_in(backbone: nn.Module) -> FastNet | None:

@@ -16,11 +16,11 @@ from cotransport.config import Settings
 from cotransport.data import load, open_source
 from cotransport.errors import ConfigError, RunError
 from cotransport.estimator import IncrementalClassifier
-from cotransport.experiment import Run, Watcher, classifier_for, expected_work, suited, transport_record
+from cotransport.experiment import Run, Watcher, check_classes, classifier_for, expected_work, suited, transport_record
 from cotransport.recipe import Recipe
 from cotransport.report.figures import paper_style, save
 from cotransport.report.looks import COLOURS
-from cotransport.report.text import counted, one_line, shortened
+from cotransport.report.text import counted, in_figures, one_line, shortened
 from cotransport.results import Transport
 from cotransport.stream import TaskStream, split_classes
 from cotransport.training import fabric_for
@@ -51,6 +51,10 @@ class View:
         own = np.isin(self.labels, classes)
         return float(100 * np.mean(self.regions(self.features[own]) == self.labels[own])) if own.any() else np.nan
 
+    def accuracy_text(self, number: int) -> str:
+        """One class's accuracy for people."""
+        return f"{in_figures(self.accuracy([number]))}\N{NO-BREAK SPACE}%"
+
     def regions(self, points: metrics.Floats) -> metrics.Integers:
         """The class that the head gives to points (n, 2): the one whose direction is nearest."""
         return np.asarray((points @ self.weights.T).argmax(axis=1))
@@ -78,6 +82,7 @@ def boundary(recipe: Recipe, watcher: Watcher) -> Boundary:
     if len(split) < 2:
         raise ConfigError("stream: one task alone has no new classes. Name some with --new, or split into two tasks")
     stream = TaskStream(load(source, recipe.data), split[:2])
+    check_classes(stream)
     one = Run(recipe.methods[0], recipe.seeds[0])
     classifier = classifier_for(recipe, one)
     if fabric_for(recipe.device).is_global_zero:
@@ -142,11 +147,12 @@ def _draw_view(axes: object, view: View, title: str) -> None:
     radii = np.random.default_rng(0).uniform(*RING, size=(len(view.features), 1))
     across, up = (radii * view.features).T
     axes.scatter(across, up, s=6, c=[colours[label] for label in view.labels], linewidths=0, alpha=0.7)
-    places = _apart([view.features[view.labels == number].mean(axis=0) for number in range(len(colours))])
+    own = [view.features[view.labels == number] for number in range(len(colours))]
+    places = _apart([mine.mean(axis=0) if len(mine) else view.weights[number] for number, mine in enumerate(own)])
     for number, (name, direction) in enumerate(zip(view.classes, view.weights, strict=True)):
         axes.annotate("", 0.8 * direction, (0, 0), arrowprops={"arrowstyle": "-|>", "color": colours[number]})
         x, y = 1.27 * np.cos(places[number]), 1.27 * np.sin(places[number])
-        text = f"{shortened(name, 18)}\n{view.accuracy([number]):.0f} %"
+        text = f"{shortened(name, 18)}\n{view.accuracy_text(number)}"
         axes.text(float(x), float(y), text, ha="center", va="center", color=colours[number], weight="bold", fontsize=9)
     axes.set(title=title, xticks=[], yticks=[], xlim=(-EXTENT, EXTENT), ylim=(-EXTENT, EXTENT), aspect="equal")
 

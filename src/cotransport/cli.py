@@ -184,8 +184,7 @@ def visualize(
     named = []
     if old is not None and new is not None:
         tasks = [[name.strip() for name in names.split(",")] for names in (old, new)]
-        others = {"tasks": None, "base": None, "step": None, "subset": None}
-        named = [f"stream={json.dumps({**others, 'classes': tasks})}"]
+        named = [f"stream={json.dumps({'classes': tasks}, ensure_ascii=False)}"]
     chosen = load_recipe(recipe, [*named, *(overrides or ())], data)
     first = fabric_for(chosen.device).is_global_zero
     with ConsoleWatcher(out if first else Console(quiet=True), 1) as watcher:
@@ -199,12 +198,13 @@ def visualize(
 def _show_boundary(found: Boundary) -> None:
     """Accuracy of every class, and what the new ones were built from."""
     table = Table("class", "trained", "accuracy", "built from", box=None, header_style="bold")
-    origins = {} if found.transport is None else {origin.name: origin for origin in found.transport.origins}
+    old = len(found.old.classes)
+    origins = [] if found.transport is None else found.transport.origins
     for number, name in enumerate(found.grown.classes):
-        is_old = number < len(found.old.classes)
-        shares = [f"{source.name} {source.share:.2f}" for source in origins[name].sources] if name in origins else []
-        cells = ("yes" if is_old else "no", f"{found.grown.accuracy([number]):.1f} %", escape(", ".join(shares)))
-        table.add_row(escape(name), *cells)
+        own = origins[number - old].sources if origins and number >= old else []
+        shares = ", ".join(f"{source.name} {source.share:.2f}" for source in own)
+        trained = "yes" if number < old else "no"
+        table.add_row(escape(name), trained, found.grown.accuracy_text(number), escape(shares))
     out.print(table)
 
 

@@ -16,7 +16,6 @@ from cotransport.errors import ConfigError
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 Positive = Annotated[int, Field(gt=0)]
-Whole = Annotated[int, Field(ge=0, strict=True)]
 
 SettingsType = TypeVar("SettingsType", bound="Settings")
 
@@ -105,7 +104,7 @@ class Backbone(Settings):
     width: Positive = 64
     """fast: channels of the first block; the later ones are multiples of it."""
     dimension: Positive | None = None
-    """Length of the features, by a linear layer after the net; by default as the net gives them."""
+    """Length of the features, by a linear layer and a norm after the net; by default as the net gives them."""
 
     @model_validator(mode="before")
     @classmethod

@@ -59,7 +59,7 @@ class State:
     network: Network
     memory: Memory
     plan: Tensor | None = None
-    """By which the newest classes' weights were transported (old classes, new classes), None if they were not."""
+    """By which the last lesson's new classes got their weights (old classes, new classes), None if they were random."""
 
 
 class Scores(NamedTuple):

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor
+from torch.nn import functional as F
 
 from cotransport import __version__, metrics
 from cotransport.config import Augmentation
@@ -30,7 +31,7 @@ from cotransport.recipe import Recipe, label_of
 from cotransport.results import RESULT, InitialAccuracy, Origin, Result, SourceShare, Step, Transport, write_atomically
 from cotransport.stream import Split, Task, TaskStream, split_classes
 from cotransport.training import Figures, fabric_for
-from cotransport.transport import effective_sources, sources
+from cotransport.transport import class_centres, effective_sources, sources
 
 STARTED = "recipe.json"
 """Written when a run begins; a folder with it and without a result is an unfinished run."""
@@ -96,7 +97,7 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = Fa
     pending = _agreed(fabric, lambda: _prepared(recipe, tasks, out, resume=resume, overwrite=overwrite))
     if pending:
         stream = TaskStream(load(source, recipe.data), split)
-        _check_classes(stream)
+        check_classes(stream)
         for one in runs_of(recipe):
             if one.folder not in pending:
                 continue
@@ -174,7 +175,7 @@ def suited(recipe: Recipe, source: Source) -> Recipe:
     return recipe.model_copy(update={"augmentation": source.augmentation.model_copy(update=said)})
 
 
-def _check_classes(stream: TaskStream) -> None:
+def check_classes(stream: TaskStream) -> None:
     """Better now than when the task arrives."""
     counts = stream.data.train.counts()
     for label in (label for task in stream.split for label in task):
@@ -220,10 +221,16 @@ def initial_accuracy(
     known = len(classifier.classes_)
     test = task.seen_test.of_classes(range(known, len(task.seen_test.classes)))
     random = copy.copy(classifier).set_params(method="replay").initialise(task.train)
-    own_scores = own.scores(test)
-    ways: dict[Literal["pt", "ncm", "random"], Tensor | None] = {
-        "pt": own_scores.head,
-        "ncm": own_scores.ncm,
+    exemplars = classifier.state_.memory.labelled(own.state_.classes)
+    assert exemplars is not None  # without any, nothing could have been transported
+    centres = class_centres(
+        torch.cat([own.features(exemplars), own.features(task.train)]),
+        torch.cat([exemplars.labels, task.train.labels + known]),
+        len(own.classes_),
+    )
+    ways: dict[Literal["pt", "ncm", "random"], Tensor] = {
+        "pt": own.scores(test).head,
+        "ncm": F.linear(F.normalize(own.features(test)), centres),  # by the images that the plan goes by
         "random": random.scores(test).head,
     }
     labels = test.labels.numpy()
@@ -233,7 +240,6 @@ def initial_accuracy(
             among_all=_known(metrics.top_k_accuracy(scores.numpy(), labels + known, 1)),
         )
         for way, scores in ways.items()
-        if scores is not None
     }
 
 
@@ -254,7 +260,7 @@ def transport_record(classifier: IncrementalClassifier) -> Transport | None:
                 effective_sources=number,
             )
         )
-    return Transport(plan=state.plan.tolist(), origins=origins)
+    return Transport(plan=[[round(mass, 8) for mass in row] for row in state.plan.tolist()], origins=origins)
 
 
 def expected_work(recipe: Recipe, method: Method, stream: TaskStream) -> list[float]:

@@ -123,15 +123,18 @@ class _Loader(yaml.SafeLoader):
 
 def _extended(path: Path, name: str, below: tuple[Path, ...] = ()) -> dict[str, Any]:
     """A recipe's values over those of the one that it `extends`, a bundled recipe or a file beside it."""
-    if path in below:
+    if path.resolve() in below:
         raise ConfigError(f"{path}: extends itself, over {', '.join(map(str, below))}")
-    values = _parsed(path, name)
+    try:
+        values = _parsed(path, name)
+    except ConfigError as error:
+        raise ConfigError(f"{below[-1]}: extends: {error}" if below else str(error)) from None
     base = values.pop("extends", None)
     if base is None:
         return values
     if not isinstance(base, str):
         raise ConfigError(f"{path}: extends: give the name of a bundled recipe or a YAML file, not {base!r}")
-    inherited = _extended(bundled_recipes().get(base, path.parent / base), base, (*below, path))
+    inherited = _extended(bundled_recipes().get(base, path.parent / base), base, (*below, path.resolve()))
     for key in ("name", "description"):
         inherited.pop(key, None)
     return _merged(inherited, values)

@@ -119,7 +119,7 @@ class Result(_Record):
     def save(self, folder: Path) -> Path:
         """Write `result.json` into a folder, so that a reader sees all of it or nothing."""
         path = folder / RESULT
-        write_atomically(path, json.dumps(self.model_dump(mode="json"), indent=1, ensure_ascii=False))
+        write_atomically(path, json.dumps(self.model_dump(mode="json"), indent=1, ensure_ascii=False, allow_nan=False))
         return path
 
     @classmethod

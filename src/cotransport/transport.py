@@ -36,6 +36,8 @@ def class_centres(features: Tensor, labels: Tensor, num_classes: int, *, unit: b
     tensor([[2., 0.],
             [0., 2.]])
     """
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < num_classes:
+        raise DataError(f"labels: give whole numbers from 0 to {num_classes - 1}, the number of classes less one")
     sums, counts = class_sums(features, labels, num_classes, unit=unit)
     return centres_of_sums(sums, counts, unit=unit)
 
@@ -99,8 +101,10 @@ def transport_plan(cost: Tensor, reg: float) -> Tensor:
     """
     from ot.bregman import sinkhorn_log  # takes a second to import, and only a second task needs it
 
-    if cost.ndim != 2 or 0 in cost.shape or not bool(torch.isfinite(cost).all()):
-        raise DataError(f"the cost must be finite and of shape (alpha, beta), both above 0, not {tuple(cost.shape)}")
+    if cost.ndim != 2 or 0 in cost.shape:
+        raise DataError(f"the cost must be of shape (alpha, beta), both above 0, not {tuple(cost.shape)}")
+    if not bool(torch.isfinite(cost).all()):
+        raise DataError("the cost must be finite. Look for features that are not")
     if not reg > 0:
         raise ConfigError(f"reg: give a number above 0, not {reg}")
     exact = cost.detach().cpu().double()
@@ -109,11 +113,13 @@ def transport_plan(cost: Tensor, reg: float) -> Tensor:
     plan: Tensor = sinkhorn_log(
         rows, columns, exact - exact.min(), reg, numItermax=ITERATIONS, stopThr=TOLERANCE, warn=False
     )
+    if not bool(torch.isfinite(plan).all()):
+        raise ConfigError(f"reg: {reg} is too small for costs up to {exact.max().item():g}. Give a larger one")
     plan = plan * (rows / plan.sum(dim=1)).clamp(max=1)[:, None]
     plan = plan * (columns / plan.sum(dim=0)).clamp(max=1)
-    short, lacking = rows - plan.sum(dim=1), columns - plan.sum(dim=0)
+    short, lacking = (rows - plan.sum(dim=1)).clamp_min(0), (columns - plan.sum(dim=0)).clamp_min(0)
     plan = plan + torch.outer(short, lacking) / short.sum().clamp_min(torch.finfo(short.dtype).tiny)
-    feasible: Tensor = plan.clamp_min(0).to(cost)
+    feasible: Tensor = plan.to(cost)
     return feasible
 
 

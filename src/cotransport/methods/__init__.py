@@ -33,7 +33,7 @@ def make_method(value: str | Mapping[str, Any] | Method, where: str = "method") 
     known = known_methods()
     if name is None:
         raise ConfigError(f"{where}: the method's name is missing. Known: {', '.join(known)}")
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise ConfigError(
             f"{where}.name: {name!r} is not a method{nearest(str(name), known)} Known: {', '.join(known)}"
         )

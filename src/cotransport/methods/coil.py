@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from cotransport import losses
-from cotransport.config import Whole
 from cotransport.data import Batch
 from cotransport.errors import ConfigError
 from cotransport.methods.base import Lesson
@@ -32,7 +31,7 @@ class Coil(Transporting):
     they replace. A cosine head has the same opinion at any length, but long weights turn slowly."""
     pt_weight: Annotated[float, Field(ge=0)] = 1.0
     """Weight of the prospective loss; 0 is without it."""
-    pt_epochs: Whole | Annotated[float, Field(ge=0, le=1)] = 5
+    pt_epochs: int | float = 5
     """Epochs with the prospective loss: a whole number, or a share of the training for short schedules."""
     rt_weight: Annotated[float, Field(ge=0)] = 1.0
     distil_over: Literal["old", "all"] = "old"
@@ -41,6 +40,21 @@ class Coil(Transporting):
     """(1 - lambda) CE + lambda KD as in Eq. 3, or CE + lambda KD, which does not starve CE where epochs are few."""
     kd_weight: Annotated[float, Field(ge=0)] | None = None
     """lambda; by default the old classes' share of all classes."""
+
+    @field_validator("pt_epochs")
+    @classmethod
+    def _epochs_or_share(cls, value: int | float) -> int | float:
+        if value < 0 or (isinstance(value, float) and value > 1):
+            raise ValueError("give a whole number of epochs, or a share of them from 0 to 1")
+        return value
+
+    @model_validator(mode="after")
+    def _balance_is_one(self) -> Coil:
+        if self.combine == "convex" and self.kd_weight is not None and self.kd_weight > 1:
+            raise ValueError(
+                "kd_weight: above 1 the cross-entropy would count less than nothing. Use combine: additive"
+            )
+        return self
 
     def initialise(self, network: Network, lesson: Lesson, trainer: Trainer) -> Tensor | None:
         """Algorithm 1, line 1: W_new = OT(exemplars, new images, W_old)."""

@@ -43,7 +43,8 @@ class Transporting(Method):
     rt_images: Literal["all", "new"] = "all"
     """Images that the retrospective loss looks at: all as in Eq. 9, or those of the new classes alone."""
     rt_centres: Literal["running", "exact"] = "running"
-    """Centres from the features of the last steps, or from a pass over all images for every plan (slow)."""
+    """Centres from the features of the last steps, or from a pass over all images for every plan, which is slow and not
+    foreseen in a time budget."""
 
     def plan(self, centres: Tensor, origin: slice, goal: slice) -> Tensor:
         """The plan from some classes to others, by the centres (classes, d) of all."""
@@ -68,13 +69,18 @@ class Retrospection:
         """
         settings, head = self._settings, self._network.head
         with torch.autocast(output.features.device.type, enabled=False):
-            self._observe(output.features.detach(), batch.labels, moment)
+            if batch.weight:  # a process without an image of its own has one that does not count
+                self._observe(output.features.detach(), batch.labels, moment)
             weight = settings.rt_weight * (moment.epoch / moment.epochs) ** 2
             if weight == 0:
                 return output.logits.new_zeros(())
             if self._plan is None or (moment.epoch * moment.steps + moment.step) % settings.rt_every == 0:
-                self._plan = settings.plan(self._centres(), self._lesson.new_slice, self._lesson.old_slice)
-            transported = transport_classifier(self._plan, head.weight[self._lesson.new_slice])
+                centres = self._centres()
+                if not bool(torch.isfinite(centres).all()):  # so the loss is not, and the training says where it began
+                    return output.logits.new_full((), torch.nan)
+                self._plan = settings.plan(centres, self._lesson.new_slice, self._lesson.old_slice)
+            new_weights = head.weight[self._lesson.new_slice]
+            transported = transport_classifier(self._plan.to(new_weights), new_weights)
             logits = head.logits(output.features, transported)
             if settings.rt_images == "new":
                 new = batch.labels >= self._lesson.old_classes

@@ -32,6 +32,8 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
         ):
             if text:
                 write_atomically(out / name, text)
+            else:
+                (out / name).unlink(missing_ok=True)  # of an earlier report
         write_atomically(out / "summary.md", tables.summary_markdown(streams))
         write_atomically(out / "summary.tex", tables.summary_latex(streams))
         figures.draw(streams, out / "figures")
