@@ -108,6 +108,18 @@ class Coil(Transporting):
         return moment.progress < self.pt_epochs
 
 
+class CoilTuned(Coil):
+    """COIL with the settings that measured best where epochs are few: see LOG.md."""
+
+    name = "coil-tuned"
+    title = "COIL (tuned)"
+
+    pt_length: Literal["origin", "fresh"] = "fresh"
+    pt_epochs: int | float = 0.03
+    rt_weight: Annotated[float, Field(ge=0)] = 0.3
+    combine: Literal["convex", "additive"] = "additive"
+
+
 def check_exemplars(lesson: Lesson) -> None:
     """Transport goes by class centres, so every class needs an image."""
     if not bool((lesson.everything.counts() > 0).all()):
