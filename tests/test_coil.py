@@ -91,6 +91,13 @@ def test_the_plan_is_kept_with_the_state(trained: IncrementalClassifier) -> None
     assert grown.state_.plan is not None
     assert grown.state_.plan.shape == (3, 2)
     assert grown.state_.plan.sum().item() == pytest.approx(1, abs=1e-5)
+    assert trained.built_from() == {}
+    built = grown.built_from()
+    assert list(built) == ["class 3", "class 4"]
+    for new, shares in enumerate(built.values()):
+        assert list(shares.values()) == sorted(shares.values(), reverse=True)
+        for old, share in shares.items():
+            assert share == pytest.approx(2 * grown.state_.plan[int(str(old)[-1]), new].item(), abs=1e-6)
 
 
 def test_without_prospective_init_new_weights_are_those_of_replay(trained: IncrementalClassifier) -> None:

@@ -96,7 +96,11 @@ def test_overrides(tmp_path: Path) -> None:
         (MINIMAL, ["methods.3=replay"], r"not a position in a list of 1"),
         (MINIMAL, ["methods=[{name: [coil]}]"], r"method.name: \['coil'\] is not a method"),
         (MINIMAL, ["methods=[{name: coil, pt_epochs: 1.5}]"], r"pt_epochs: give a whole number of epochs, or a share"),
-        (MINIMAL, ["methods=[repaly]"], r"'repaly' is not a method; did you mean 'replay'\? Known: coil, coil-tuned, fine"),
+        (
+            MINIMAL,
+            ["methods=[repaly]"],
+            r"'repaly' is not a method; did you mean 'replay'\? Known: coil, coil-tuned, fine",
+        ),
         (MINIMAL, ["methods.0.predictwith=ncm"], r"predictwith: unknown key; did you mean 'predict_with'\?"),
         (MINIMAL, ["methods=[replay, replay]"], r"several are labelled 'replay'"),
         (MINIMAL, ["methods=[]"], r"methods: "),

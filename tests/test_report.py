@@ -487,10 +487,10 @@ def test_sources_in_words() -> None:
     rows = re.findall(r'<tr><th scope="row">(\w+)</th><td>([^<]*)</td><td>([^<]*)</td></tr>', html)
     assert [tuple(cell.replace("\N{NO-BREAK SPACE}", " ") for cell in row) for row in rows] == [
         # 1.6 and 2.0: deviation sqrt(0.2 ** 2 + 0.2 ** 2) = 0.28
-        ("tiger", "from cat 0.70, dog 0.30", "1.8 ± 0.3 of 2"),
-        ("wolf", "from dog 0.70, cat 0.30", "1.8 ± 0.3 of 2"),
+        ("tiger", "cat 0.70, dog 0.30", "1.8 ± 0.3 of 2"),
+        ("wolf", "dog 0.70, cat 0.30", "1.8 ± 0.3 of 2"),
         # of four sources the three largest; 2 and 4: deviation sqrt(2)
-        ("lynx", "from cat 0.40, tiger 0.40, dog 0.10", "3.0 ± 1.4 of 4"),
+        ("lynx", "cat 0.40, tiger 0.40, dog 0.10", "3.0 ± 1.4 of 4"),
     ]
 
 
@@ -603,7 +603,7 @@ def test_of_very_many_classes_only_the_largest_sources_are_told() -> None:
     html = page.whole_page(streams)
     assert not any(name.endswith("transport") for name in charts_of(html)), "no room for a map"
     # 300 of 45,150 parts are 0.66 %
-    assert "<td>from class 299\xa00.01, class 298\xa00.01, class 297\xa00.01</td>" in html
+    assert "<td>class 299\xa00.01, class 298\xa00.01, class 297\xa00.01</td>" in html
     assert "<td>250.0 of 300</td>" in html
     rows = rows_of(tables.transport_csv(streams))
     assert [row["old_class"] for row in rows] == [f"class {number}" for number in range(299, 279, -1)]

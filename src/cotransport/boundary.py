@@ -17,6 +17,7 @@ from cotransport.data import load, open_source
 from cotransport.errors import ConfigError, RunError
 from cotransport.estimator import IncrementalClassifier
 from cotransport.experiment import Run, Watcher, check_classes, classifier_for, expected_work, suited, transport_record
+from cotransport.methods.retrospection import Transporting
 from cotransport.recipe import Recipe
 from cotransport.report.figures import paper_style, save
 from cotransport.report.looks import COLOURS
@@ -28,10 +29,14 @@ from cotransport.training import fabric_for
 SCALE = 2.0
 """The head's first scale unless the recipe names one: with a larger one, features settle before weights that happen to
 lie close together in two dimensions have moved apart."""
-EXTENT, PIXELS = 1.45, 900
-GAP = 0.25
+EXTENT, PIXELS = 1.5, 900
+EXPLAINED = (
+    "Dots are test images. Only their angle counts: features have length 1, dots are strewn over a ring to be seen.\n"
+    "Arrows are the classes' weights; a region belongs to the nearest arrow. Percentages: the class's images in its region."
+)
+GAP = 0.3
 """Radians between two names on the circle, at least."""
-RING = 0.93, 1.07
+RING = 0.9, 1.1
 """Features have length 1; their dots are strewn between these radii, so that they do not hide each other."""
 
 
@@ -71,7 +76,10 @@ class Boundary:
 
 
 def boundary(recipe: Recipe, watcher: Watcher) -> Boundary:
-    """Train the recipe's first task in two dimensions, and initialise the second one's classes."""
+    """Train the first task in two dimensions, and initialise the second one's classes.
+
+    It takes the recipe's first seed and its first method that transports, or its first method.
+    """
     source = open_source(recipe.data)
     recipe = suited(recipe, source)
     flat: dict[str, Settings] = {"backbone": recipe.backbone.model_copy(update={"dimension": 2})}
@@ -81,9 +89,12 @@ def boundary(recipe: Recipe, watcher: Watcher) -> Boundary:
     split = split_classes(source.classes, recipe.stream)
     if len(split) < 2:
         raise ConfigError("stream: one task alone has no new classes. Name some with --new, or split into two tasks")
+    if len(split[0]) < 2:
+        raise ConfigError("one old class alone has no boundary. Name at least two with --old")
     stream = TaskStream(load(source, recipe.data), split[:2])
     check_classes(stream)
-    one = Run(recipe.methods[0], recipe.seeds[0])
+    transporting = [method for method in recipe.methods if isinstance(method, Transporting)]
+    one = Run((transporting or recipe.methods)[0], recipe.seeds[0])
     classifier = classifier_for(recipe, one)
     if fabric_for(recipe.device).is_global_zero:
         watcher.run_begun(one, expected_work(recipe, one.method, stream)[:1])
@@ -108,6 +119,7 @@ def draw(found: Boundary, folder: Path) -> Path:
             figure = Figure(figsize=(10, 5.2), layout="constrained")
             for axes, view, title in zip(figure.subplots(1, 2), (found.old, found.grown), titles, strict=True):
                 _draw_view(axes, view, title)
+            figure.supxlabel(EXPLAINED, fontsize=9)
             save(figure, folder / "boundary")
     except OSError as error:
         raise RunError(f"{folder}: the figure cannot be written ({error.strerror}). Choose another --out") from None
@@ -144,24 +156,32 @@ def _draw_view(axes: object, view: View, title: str) -> None:
         alpha=0.22,
         interpolation="nearest",
     )
-    radii = np.random.default_rng(0).uniform(*RING, size=(len(view.features), 1))
-    across, up = (radii * view.features).T
+    across, up = (_radii(view.labels)[:, None] * view.features).T
     axes.scatter(across, up, s=6, c=[colours[label] for label in view.labels], linewidths=0, alpha=0.7)
     own = [view.features[view.labels == number] for number in range(len(colours))]
     places = _apart([mine.mean(axis=0) if len(mine) else view.weights[number] for number, mine in enumerate(own)])
     for number, (name, direction) in enumerate(zip(view.classes, view.weights, strict=True)):
         axes.annotate("", 0.8 * direction, (0, 0), arrowprops={"arrowstyle": "-|>", "color": colours[number]})
         x, y = 1.27 * np.cos(places[number]), 1.27 * np.sin(places[number])
-        text = f"{shortened(name, 18)}\n{view.accuracy_text(number)}"
+        text = f"{shortened(name.replace('_', ' '), 16)}\n{view.accuracy_text(number)}"
         axes.text(float(x), float(y), text, ha="center", va="center", color=colours[number], weight="bold", fontsize=9)
     axes.set(title=title, xticks=[], yticks=[], xlim=(-EXTENT, EXTENT), ylim=(-EXTENT, EXTENT), aspect="equal")
+
+
+def _radii(labels: metrics.Integers) -> metrics.Floats:
+    """A radius for each dot, the same in both views: evenly strewn over the ring by its number within the class."""
+    radii = np.empty(len(labels))
+    for label in np.unique(labels):
+        own = np.flatnonzero(labels == label)
+        radii[own] = RING[0] + (RING[1] - RING[0]) * (np.arange(len(own)) * 0.618 % 1)
+    return radii
 
 
 def _apart(directions: Sequence[metrics.Floats]) -> list[float]:
     """Angles for names on the circle: each at its own direction, or as near to it as earlier names leave room.
 
     >>> [round(angle, 2) for angle in _apart([np.array([1.0, 0.0]), np.array([0.0, 1.0]), np.array([1.0, 0.0])])]
-    [0.0, 1.57, 0.25]
+    [0.0, 1.57, 0.3]
     """
     taken: list[float] = []
     for x, y in directions:

@@ -183,7 +183,7 @@ def visualize(
         raise typer.BadParameter("--old and --new go together")
     named = []
     if old is not None and new is not None:
-        tasks = [[name.strip() for name in names.split(",")] for names in (old, new)]
+        tasks = [[name.strip() for name in names.split(",") if name.strip()] for names in (old, new)]
         named = [f"stream={json.dumps({'classes': tasks}, ensure_ascii=False)}"]
     chosen = load_recipe(recipe, [*named, *(overrides or ())], data)
     first = fabric_for(chosen.device).is_global_zero
@@ -197,14 +197,15 @@ def visualize(
 
 def _show_boundary(found: Boundary) -> None:
     """Accuracy of every class, and what the new ones were built from."""
-    table = Table("class", "trained", "accuracy", "built from", box=None, header_style="bold")
+    columns = ("class", "accuracy before", "with new classes", "built from")
+    table = Table(*columns, box=None, header_style="bold")
     old = len(found.old.classes)
     origins = [] if found.transport is None else found.transport.origins
     for number, name in enumerate(found.grown.classes):
         own = origins[number - old].sources if origins and number >= old else []
         shares = ", ".join(f"{source.name} {source.share:.2f}" for source in own)
-        trained = "yes" if number < old else "no"
-        table.add_row(escape(name), trained, found.grown.accuracy_text(number), escape(shares))
+        before = found.old.accuracy_text(number) if number < old else "new"
+        table.add_row(escape(name), before, found.grown.accuracy_text(number), escape(shares))
     out.print(table)
 
 

@@ -39,7 +39,7 @@ from cotransport.methods import Lesson, Method, make_method
 from cotransport.network import Network, Output
 from cotransport.randomness import seeded
 from cotransport.training import Listener, Trainer
-from cotransport.transport import class_centres
+from cotransport.transport import class_centres, sources
 
 SettingsType = TypeVar("SettingsType", bound=Settings)
 IMAGES_FOR_STEM = 256
@@ -182,6 +182,21 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def features(self, images: object) -> Tensor:
         """What the embedding makes of images (n, d)."""
         return self._outputs(images).features
+
+    def built_from(self) -> dict[Label, dict[Label, float]]:
+        """For each class that the last lesson added, the old classes' shares in its first weights, largest first.
+
+        Empty if the method did not transport any.
+        """
+        state = self._state()
+        if state.plan is None:
+            return {}
+        old, new = state.classes[: len(state.plan)], state.classes[len(state.plan) :]
+        shares = sources(state.plan).T.tolist()
+        return {
+            name: dict(sorted(zip(old, own, strict=True), key=lambda source: -source[1]))
+            for name, own in zip(new, shares, strict=True)
+        }
 
     def predict_proba(self, X: object) -> npt.NDArray[np.float64]:  # noqa: N803
         """Probability of each class (n, classes), by the method's own prediction."""

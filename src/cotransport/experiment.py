@@ -31,7 +31,7 @@ from cotransport.recipe import Recipe, label_of
 from cotransport.results import RESULT, InitialAccuracy, Origin, Result, SourceShare, Step, Transport, write_atomically
 from cotransport.stream import Split, Task, TaskStream, split_classes
 from cotransport.training import Figures, fabric_for
-from cotransport.transport import class_centres, effective_sources, sources
+from cotransport.transport import class_centres, effective_sources
 
 STARTED = "recipe.json"
 """Written when a run begins; a folder with it and without a result is an unfinished run."""
@@ -248,18 +248,15 @@ def transport_record(classifier: IncrementalClassifier) -> Transport | None:
     state = classifier.state_
     if state.plan is None:
         return None
-    names, old = [str(name) for name in state.classes], len(state.plan)
-    shares, effective = sources(state.plan).T.tolist(), effective_sources(state.plan).tolist()
-    origins = []
-    for name, own, number in zip(names[old:], shares, effective, strict=True):
-        largest = sorted(range(old), key=lambda place: -own[place])[:SOURCES]
-        origins.append(
-            Origin(
-                name=name,
-                sources=[SourceShare(name=names[place], share=own[place]) for place in largest],
-                effective_sources=number,
-            )
+    built = zip(classifier.built_from().items(), effective_sources(state.plan).tolist(), strict=True)
+    origins = [
+        Origin(
+            name=str(name),
+            sources=[SourceShare(name=str(old), share=share) for old, share in list(shares.items())[:SOURCES]],
+            effective_sources=number,
         )
+        for (name, shares), number in built
+    ]
     return Transport(plan=[[round(mass, 8) for mass in row] for row in state.plan.tolist()], origins=origins)
 
 

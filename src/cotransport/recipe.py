@@ -167,16 +167,28 @@ def _parsed(path: Path, name: str) -> dict[str, Any]:
     return values
 
 
+def _label(item: object) -> str | None:
+    """What a method in a list is called."""
+    if isinstance(item, dict):
+        item = item.get("label") or item.get("name")
+    return item if isinstance(item, str) else None
+
+
 def _set(values: dict[str, Any], path: Sequence[str], value: object) -> None:
-    """Put a value at a path of keys, or of positions where there are lists."""
+    """Put a value at a path of keys, and in lists of positions, or of methods' names."""
     where: Any = values
     for place, part in enumerate(path):
         here = f"--set {'.'.join(path[: place + 1])}"
         key: str | int = part
         if isinstance(where, list):
-            if not part.isdigit() or int(part) >= len(where):
-                raise ConfigError(f"{here}: not a position in a list of {len(where)}")
-            key = int(part)
+            labels = [_label(item) for item in where]
+            if part in labels:
+                key = labels.index(part)
+            elif part.isdigit() and int(part) < len(where):
+                key = int(part)
+            else:
+                known = f"; named are: {', '.join(filter(None, labels))}" if any(labels) else ""
+                raise ConfigError(f"{here}: not a position in a list of {len(where)}{known}")
         elif not isinstance(where, dict):
             raise ConfigError(f"{here}: there is nothing below {'.'.join(path[:place])}")
         if place == len(path) - 1:

@@ -17,6 +17,10 @@ Split = tuple[tuple[int, ...], ...]
 """For each task the source's numbers of its classes, in order of arrival."""
 
 
+NAMED = 12
+"""Classes that an error about an unknown one lists."""
+
+
 def class_order(classes: int, seed: int | None) -> list[int]:
     """The order in which classes arrive: NumPy's legacy permutation for the seed, or as they are.
 
@@ -67,7 +71,9 @@ def _named(names: Sequence[Label], tasks: Sequence[Sequence[Label]]) -> Split:
             raise ConfigError(f"stream.classes[{place}]: a task without classes. Name at least one")
         for name in map(str, task):
             if name not in number:
-                raise ConfigError(f"stream.classes[{place}]: no class {name!r} in the data{nearest(name, number)}")
+                some = ", ".join(list(number)[:NAMED]) + (", ..." if len(number) > NAMED else "")
+                hint = f"{nearest(name, number)} There are: {some}"
+                raise ConfigError(f"stream.classes[{place}]: no class {name!r} in the data{hint}")
             if name in seen:
                 raise ConfigError(f"stream.classes[{place}]: the class {name!r} is listed twice. List every class once")
             seen.add(name)

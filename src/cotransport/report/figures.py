@@ -113,7 +113,7 @@ def transport_figure(method: Method) -> Figure:
     _name_ticks(figure, axes, sources.new, "x")
     _name_ticks(figure, axes, sources.old, "y")
     _part_tasks(axes, sources.old_starts, sources.new_starts)
-    axes.set(title=method.name, xlabel="New class", ylabel="Old class")
+    axes.set(title=f"{method.name}: what new classes were built from", xlabel="New class", ylabel="Old class")
     return figure
 
 

@@ -242,7 +242,7 @@ def _transport(id_: str, sources: Sources, over: str) -> Iterator[str]:
     )
     heads = "".join(f'<th scope="col">{head}</th>' for head in ("New class", "Built from", "Effective sources"))
     rows = "".join(
-        f'<tr><th scope="row">{escape(name)}</th><td>from {escape(sources.largest(new, LARGEST)) or UNDEFINED}</td>'
+        f'<tr><th scope="row">{escape(name)}</th><td>{escape(sources.largest(new, LARGEST)) or UNDEFINED}</td>'
         f"<td>{sources.effective[new].text} of {sources.known(new)}</td></tr>"
         for new, name in enumerate(sources.new)
     )
@@ -256,7 +256,8 @@ def _before_training(id_: str, method: Method, among: Among) -> str:
     """How well new classes are told apart before they are trained."""
     band = "; mean over seeds, the band is one standard deviation" if method.seeds > 1 else ""
     classes = "only the task's own classes can be answered" if among == "new" else "every class seen can be answered"
-    about = f"Top-1 accuracy on each task's new classes before it is trained, if {classes}{band}."
+    about = f"Top-1 accuracy on each task's new classes before it is trained, if {classes}{band}. "
+    about += "Transported weights, the means of each class's images, and one draw of random weights."
     return _chart(f"{id_}-initial-{among}", f"New classes before training, {BEFORE_TRAINING[among]}", about)
 
 
