@@ -32,7 +32,7 @@ lie close together in two dimensions have moved apart."""
 EXTENT, PIXELS = 1.5, 900
 EXPLAINED = (
     "Dots are test images. Only their angle counts: features have length 1, dots are strewn over a ring to be seen.\n"
-    "Arrows are the classes' weights; a region belongs to the nearest arrow. Percentages: images that lie in their region."
+    "Arrows are the classes' weights; a region belongs to the nearest arrow. Percentages: images in their region."
 )
 GAP = 0.3
 """Radians between two names on the circle, at least."""
