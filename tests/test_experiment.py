@@ -1,3 +1,4 @@
+import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -377,6 +378,18 @@ def test_initial_accuracies_are_those_of_their_ways() -> None:
         among_new = [int(scores[place, 2:].argmax()) + 2 == int(test.labels[place]) for place in new]
         assert got[way].among_all == pytest.approx(100 * sum(among_all) / len(new))  # type: ignore[index]
         assert got[way].among_new == pytest.approx(100 * sum(among_new) / len(new))  # type: ignore[index]
+
+
+def test_the_log_tells_how_diffuse_the_plan_is(tmp_path: Path) -> None:
+    [result] = experiment.run(recipe("methods=[coil]", "seeds=[1]", "logging.csv=true"), tmp_path, watcher=Quiet())
+    with (tmp_path / "coil-seed1" / "logs" / "csv" / "metrics.csv").open(encoding="utf-8", newline="") as file:
+        logged = [row["test/effective_sources"] for row in csv.DictReader(file)]
+    expected = [
+        sum(origin.effective_sources for origin in step.transport.origins) / len(step.transport.origins)
+        for step in result.steps
+        if step.transport is not None
+    ]
+    assert [float(value) for value in logged if value] == pytest.approx(expected)
 
 
 def test_looking_at_new_classes_first_changes_nothing(transported: list[Step], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Decision boundaries in two dimensions: old classes, trained, and new ones straight after initialisation (Fig. 4)."""
+"""Decision boundaries in two dimensions: old classes, trained, and new ones straight after initialisation."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Boundary:
-    """The two views that Figure 4 sets side by side."""
+    """The two views that the paper's decision-boundary figure sets side by side."""
 
     old: View
     grown: View

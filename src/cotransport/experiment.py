@@ -465,6 +465,10 @@ class _Log:
     def step(self, step: Step, task: int) -> None:
         """Log a task's evaluation."""
         values = {"classes_seen": step.classes_seen, "top1": step.top1, "top5": step.top5, "ncm_top1": step.ncm_top1}
+        if step.transport is not None:
+            values["effective_sources"] = float(
+                np.mean([origin.effective_sources for origin in step.transport.origins])
+            )
         self._write({f"test/{name}": float(value) for name, value in values.items() if value is not None})
         self._begun = self._last
 
