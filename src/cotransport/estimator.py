@@ -36,7 +36,7 @@ from cotransport.data import (
 from cotransport.errors import ConfigError, CotransportWarning, DataError
 from cotransport.memory import Memory, herding
 from cotransport.methods import Lesson, Method, make_method
-from cotransport.network import Network, Output
+from cotransport.network import CosineHead, Network, Output
 from cotransport.randomness import seeded
 from cotransport.training import Listener, Trainer
 from cotransport.transport import class_centres, sources
@@ -176,7 +176,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         means = self._class_means()
         if means is None:
             return Scores(output.logits, None)
-        scale = state.network.head.scale.detach().float().cpu()
+        head = state.network.head
+        scale = head.scale.item() if isinstance(head, CosineHead) else self._section(Head, "head").scale
         return Scores(output.logits, scale * F.linear(F.normalize(output.features), means))
 
     def features(self, images: object) -> Tensor:
@@ -217,9 +218,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """Of both opinions the one that counts for this classifier's method."""
         if make_method(self.method).predict_with == "ncm":
             if scores.ncm is None:
-                raise ConfigError(
-                    "predict_with: 'ncm' needs an exemplar of every class. Raise memory.total or per_class"
-                )
+                raise _no_means()
             return scores.ncm
         return scores.head
 
@@ -239,6 +238,9 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         data = _renumbered(data, known, known_classes)
         new, task = len(data.classes) - len(known), len(sizes)
         fresh = before is None or method.from_scratch
+        budget = method.budget(self._section(Budget, "memory"))
+        if method.predict_with == "ncm" and budget is not None and not budget.quota(len(data.classes)):
+            raise _no_means()
         trainer = self._trainer(task, listener, epochs, fresh=fresh)
         lesson = Lesson(data, memory.labelled(data.classes), len(known), new, self._section(Loss, "loss"))
 
@@ -371,6 +373,10 @@ def _as_settings(kind: type[SettingsType], value: Mapping[str, Any] | SettingsTy
         raise ConfigError(f"{name}: give {kind.__name__}(...) or a dictionary with its keys, not {value!r}")
     made: SettingsType = config.validated(kind, value, name)
     return made
+
+
+def _no_means() -> ConfigError:
+    return ConfigError("predict_with: 'ncm' needs an exemplar of every class. Raise memory.total or per_class")
 
 
 def _check_whole(name: str, value: object, at_least: int) -> None:

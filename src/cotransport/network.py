@@ -21,13 +21,13 @@ class Output(NamedTuple):
     """(n, classes)."""
 
 
-class CosineHead(nn.Module):
-    """Scaled cosine between features and each class's weights (section 4.4 of the paper, with a learnable scale)."""
+class LinearHead(nn.Module):
+    """Dot products of features with each class's weights, and a bias where there is one."""
 
-    def __init__(self, dimension: int, scale: float) -> None:
+    def __init__(self, dimension: int, *, bias: bool = False) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(0, dimension))
-        self.scale = nn.Parameter(torch.tensor(float(scale)))
+        self.bias = nn.Parameter(torch.empty(0)) if bias else None
 
     @property
     def classes(self) -> int:
@@ -36,18 +36,34 @@ class CosineHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Features (n, d) -> logits (n, classes)."""
-        return self.logits(features, self.weight)
+        logits = self.logits(features, self.weight)
+        return logits if self.bias is None else logits + self.bias
+
+    def logits(self, features: Tensor, weight: Tensor) -> Tensor:
+        """What this head would say with another classifier (classes, d), which has no bias."""
+        with torch.autocast(features.device.type, enabled=False):  # half precision would blur the logits
+            return F.linear(features.to(weight.dtype), weight)
+
+    def grow(self, classes: int) -> None:
+        """Add so many classes with random weights and no bias; what the old classes have stays as it is."""
+        new = torch.empty(classes, self.weight.shape[1]).uniform_(-1, 1) * self.weight.shape[1] ** -0.5
+        self.weight = nn.Parameter(torch.cat([self.weight.detach(), new.to(self.weight)]))
+        if self.bias is not None:
+            self.bias = nn.Parameter(F.pad(self.bias.detach(), (0, classes)))
+
+
+class CosineHead(LinearHead):
+    """Scaled cosine between features and each class's weights (section 4.4 of the paper, with a learnable scale)."""
+
+    def __init__(self, dimension: int, scale: float) -> None:
+        super().__init__(dimension)
+        self.scale = nn.Parameter(torch.tensor(float(scale)))
 
     def logits(self, features: Tensor, weight: Tensor) -> Tensor:
         """What this head would say with another classifier (classes, d)."""
-        with torch.autocast(features.device.type, enabled=False):  # half precision would blur the logits
+        with torch.autocast(features.device.type, enabled=False):
             units = F.normalize(features.to(weight.dtype))
             return self.scale * F.linear(units, F.normalize(weight))
-
-    def grow(self, classes: int) -> None:
-        """Add so many classes with random weights; those of the old classes stay as they are."""
-        new = torch.empty(classes, self.weight.shape[1]).uniform_(-1, 1) * self.weight.shape[1] ** -0.5
-        self.weight = nn.Parameter(torch.cat([self.weight.detach(), new.to(self.weight)]))
 
 
 class Network(nn.Module):
@@ -56,7 +72,7 @@ class Network(nn.Module):
     mean: Tensor
     deviation: Tensor
 
-    def __init__(self, backbone: nn.Module, head: CosineHead, mean: Tensor, deviation: Tensor) -> None:
+    def __init__(self, backbone: nn.Module, head: LinearHead, mean: Tensor, deviation: Tensor) -> None:
         super().__init__()
         self.backbone = backbone
         self.head = head

@@ -17,7 +17,7 @@ from torch import Tensor
 from cotransport import losses
 from cotransport.config import Budget, Loss, Settings
 from cotransport.data import Batch, LabelledImages, joined
-from cotransport.network import CosineHead, Network, Output
+from cotransport.network import CosineHead, LinearHead, Network, Output
 from cotransport.training import Moment, Objective, Trainer
 
 
@@ -89,8 +89,8 @@ class Method(Settings):
         """The memory this method keeps of what it is allowed; None is everything."""
         return budget
 
-    def make_head(self, dimension: int, scale: float) -> CosineHead:
-        """The head of a new network."""
+    def make_head(self, dimension: int, scale: float) -> LinearHead:
+        """The head of a new network, without classes; `scale` is for cosines."""
         return CosineHead(dimension, scale)
 
     def initialise(self, network: Network, lesson: Lesson, trainer: Trainer) -> Tensor | None:

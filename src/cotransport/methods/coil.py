@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from cotransport import losses
 from cotransport.data import Batch
-from cotransport.errors import ConfigError
 from cotransport.methods.base import Lesson
-from cotransport.methods.retrospection import Retrospection, Transporting
+from cotransport.methods.distilling import Distilling
+from cotransport.methods.retrospection import check_exemplars
 from cotransport.network import Network, Output
-from cotransport.training import Moment, Objective, Trainer
+from cotransport.training import Moment, Trainer
 from cotransport.transport import class_centres, transport_classifier
 
 
-class Coil(Transporting):
+class Coil(Distilling):
     """Rehearsal with distillation, prospective and retrospective transport. The defaults are the paper's setting."""
 
     name = "coil"
@@ -34,12 +34,6 @@ class Coil(Transporting):
     pt_epochs: int | float = 5
     """Epochs with the prospective loss: a whole number, or a share of the training for short schedules."""
     rt_weight: Annotated[float, Field(ge=0)] = 1.0
-    distil_over: Literal["old", "all"] = "old"
-    """Classes of the student's softmax in the distillation; `all` is the letter of Eq. 2."""
-    combine: Literal["convex", "additive"] = "convex"
-    """(1 - lambda) CE + lambda KD as in Eq. 3, or CE + lambda KD, which does not starve CE where epochs are few."""
-    kd_weight: Annotated[float, Field(ge=0)] | None = None
-    """lambda; by default the old classes' share of all classes."""
 
     @field_validator("pt_epochs")
     @classmethod
@@ -47,14 +41,6 @@ class Coil(Transporting):
         if value < 0 or (isinstance(value, float) and value > 1):
             raise ValueError("give a whole number of epochs, or a share of them from 0 to 1")
         return value
-
-    @model_validator(mode="after")
-    def _balance_is_one(self) -> Coil:
-        if self.combine == "convex" and self.kd_weight is not None and self.kd_weight > 1:
-            raise ValueError(
-                "kd_weight: above 1 the cross-entropy would count less than nothing. Use combine: additive"
-            )
-        return self
 
     def initialise(self, network: Network, lesson: Lesson, trainer: Trainer) -> Tensor | None:
         """Algorithm 1, line 1: W_new = OT(exemplars, new images, W_old)."""
@@ -73,34 +59,13 @@ class Coil(Transporting):
             head.weight[lesson.new_slice] = transported
         return plan
 
-    def objective(self, network: Network, lesson: Lesson, trainer: Trainer) -> Objective:
-        """Algorithm 1, lines 4 to 8: Eq. 9, and plain cross-entropy where there are no old or no new classes."""
-        if not (lesson.old_classes and lesson.new_classes):
-            return super().objective(network, lesson, trainer)
-        if self.rt_weight:
-            check_exemplars(lesson)
-        teacher = network.frozen()  # the old model, and the new classes' weights as initialised
-        retrospection = Retrospection(self, network, lesson, trainer) if self.rt_weight else None
-        weight = lesson.old_classes / network.head.classes if self.kd_weight is None else self.kd_weight
-
-        def loss(batch: Batch, output: Output, moment: Moment) -> Tensor:
-            taught = teacher(batch.images).logits
-            old_taught = taught[:, lesson.old_slice]
-            total = losses.rehearsal_loss(
-                lesson.cross_entropy(output.logits, batch.labels),
-                losses.distillation(output.logits, old_taught, temperature=self.temperature, over=self.distil_over),
-                weight,
-                combine=self.combine,
-            )
-            if self.pt_weight and self._is_early(moment):
-                total = total + self.pt_weight * losses.prospective_loss(
-                    output.logits, taught, temperature=self.temperature
-                )
-            if retrospection is not None:
-                total = total + retrospection(batch, output, old_taught, moment)
-            return total
-
-        return loss
+    def taught_loss(self, lesson: Lesson, batch: Batch, output: Output, taught: Tensor, moment: Moment) -> Tensor:
+        """Algorithm 1, lines 4 to 8: Eq. 9, which is Eq. 3 and Eq. 4; Eq. 5 is added as to any distilling method."""
+        total = super().taught_loss(lesson, batch, output, taught, moment)
+        if self.pt_weight and self._is_early(moment):
+            prospective = losses.prospective_loss(output.logits, taught, temperature=self.temperature)
+            total = total + self.pt_weight * prospective
+        return total
 
     def _is_early(self, moment: Moment) -> bool:
         if isinstance(self.pt_epochs, int):
@@ -118,12 +83,3 @@ class CoilTuned(Coil):
     pt_epochs: int | float = 0.03
     rt_weight: Annotated[float, Field(ge=0)] = 0.3
     combine: Literal["convex", "additive"] = "additive"
-
-
-def check_exemplars(lesson: Lesson) -> None:
-    """Transport goes by class centres, so every class needs an image."""
-    if not bool((lesson.everything.counts() > 0).all()):
-        raise ConfigError(
-            "memory: transport needs an exemplar of every old class, and some have none. "
-            "Raise memory.total or per_class, or use a method without transport"
-        )

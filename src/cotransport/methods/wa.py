@@ -1,0 +1,41 @@
+"""WA: rehearsal with distillation, then the new weights aligned with the old ones (Zhao et al., 2020)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cotransport.methods.base import Lesson
+from cotransport.methods.distilling import Distilling
+from cotransport.network import LinearHead, Network
+from cotransport.training import Trainer
+
+
+class WA(Distilling):
+    """Eq. 3, then one factor for the new classes' weights, so that they are as long as the old ones in the mean."""
+
+    name = "wa"
+    title = "WA"
+
+    def make_head(self, dimension: int, scale: float) -> LinearHead:
+        """A linear head without bias: lengths of weights are what is aligned."""
+        return LinearHead(dimension)
+
+    def learn(self, network: Network, lesson: Lesson, trainer: Trainer) -> None:
+        """Train, then align."""
+        super().learn(network, lesson, trainer)
+        if lesson.old_classes and lesson.new_classes:
+            with torch.no_grad():
+                align(network.head.weight, lesson.old_slice, lesson.new_slice)
+
+
+def align(weight: Tensor, old: slice, new: slice) -> None:
+    """Scale the new classes' rows of a classifier (classes, d), in place, to the mean length of the old ones'.
+
+    >>> weight = torch.tensor([[3.0, 4.0], [0.0, 10.0]])
+    >>> align(weight, slice(0, 1), slice(1, 2))
+    >>> weight.tolist()
+    [[3.0, 4.0], [0.0, 5.0]]
+    """
+    lengths = weight.norm(dim=1)
+    weight[new] *= lengths[old].mean() / lengths[new].mean()
