@@ -277,7 +277,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             else:
                 named = {"name": self.backbone} if isinstance(self.backbone, str) else self.backbone
                 backbone = backbones.build(_as_settings(Backbone, named, "backbone"), size)
-            head = method.make_head(backbones.feature_dimension(backbone, size), self._section(Head, "head").scale)
+            head = method.make_head(backbones.feature_dimension(backbone, size), self._section(Head, "head"))
         images, workers = lesson.new.images, trainer.device.workers
         if before is None:
             network = Network(backbone, head, *channel_statistics(images, workers))

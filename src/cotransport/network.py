@@ -22,10 +22,11 @@ class Output(NamedTuple):
 
 
 class LinearHead(nn.Module):
-    """Dot products of features with each class's weights, and a bias where there is one."""
+    """Dot products of features with each class's weights, times a fixed factor; and a bias where there is one."""
 
-    def __init__(self, dimension: int, *, bias: bool = False) -> None:
+    def __init__(self, dimension: int, *, factor: float = 1.0, bias: bool = False) -> None:
         super().__init__()
+        self.factor = factor
         self.weight = nn.Parameter(torch.empty(0, dimension))
         self.bias = nn.Parameter(torch.empty(0)) if bias else None
 
@@ -42,7 +43,7 @@ class LinearHead(nn.Module):
     def logits(self, features: Tensor, weight: Tensor) -> Tensor:
         """What this head would say with another classifier (classes, d), which has no bias."""
         with torch.autocast(features.device.type, enabled=False):  # half precision would blur the logits
-            return F.linear(features.to(weight.dtype), weight)
+            return self.factor * F.linear(features.to(weight.dtype), weight)
 
     def grow(self, classes: int) -> None:
         """Add so many classes with random weights and no bias; what the old classes have stays as it is."""

@@ -15,7 +15,7 @@ from pydantic import field_validator
 from torch import Tensor
 
 from cotransport import losses
-from cotransport.config import Budget, Loss, Settings
+from cotransport.config import Budget, Head, Loss, Settings
 from cotransport.data import Batch, LabelledImages, joined
 from cotransport.network import CosineHead, LinearHead, Network, Output
 from cotransport.training import Moment, Objective, Trainer
@@ -89,9 +89,9 @@ class Method(Settings):
         """The memory this method keeps of what it is allowed; None is everything."""
         return budget
 
-    def make_head(self, dimension: int, scale: float) -> LinearHead:
-        """The head of a new network, without classes; `scale` is for cosines."""
-        return CosineHead(dimension, scale)
+    def make_head(self, dimension: int, settings: Head) -> LinearHead:
+        """The head of a new network, without classes yet."""
+        return CosineHead(dimension, settings.scale)
 
     def initialise(self, network: Network, lesson: Lesson, trainer: Trainer) -> Tensor | None:
         """Set the new classes' weights before training. The head has grown already, with random weights.

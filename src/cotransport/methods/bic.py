@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
+from cotransport.config import Head
 from cotransport.data import LabelledImages, joined
 from cotransport.errors import CotransportWarning
 from cotransport.methods.base import Lesson
@@ -28,8 +29,8 @@ class CorrectedHead(LinearHead):
     alpha: Tensor
     beta: Tensor
 
-    def __init__(self, dimension: int) -> None:
-        super().__init__(dimension, bias=True)
+    def __init__(self, dimension: int, factor: float = 1.0) -> None:
+        super().__init__(dimension, factor=factor, bias=True)
         self.register_buffer("alpha", torch.ones(0))
         self.register_buffer("beta", torch.zeros(0))
 
@@ -54,9 +55,9 @@ class BiC(Distilling):
     correction_prior: Annotated[float, Field(gt=0)] = 1.0
     """How much speaks for no correction, counted in images: it matters where there are few to validate with."""
 
-    def make_head(self, dimension: int, scale: float) -> LinearHead:
+    def make_head(self, dimension: int, settings: Head) -> LinearHead:
         """A linear head with bias, and the corrections of all tasks so far."""
-        return CorrectedHead(dimension)
+        return CorrectedHead(dimension, settings.linear_factor)
 
     def learn(self, network: Network, lesson: Lesson, trainer: Trainer) -> None:
         """Train on most of the images; correct the new classes' logits by the others."""

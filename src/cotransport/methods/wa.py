@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from cotransport.config import Head
 from cotransport.methods.base import Lesson
 from cotransport.methods.distilling import Distilling
 from cotransport.network import LinearHead, Network
@@ -17,9 +18,9 @@ class WA(Distilling):
     name = "wa"
     title = "WA"
 
-    def make_head(self, dimension: int, scale: float) -> LinearHead:
+    def make_head(self, dimension: int, settings: Head) -> LinearHead:
         """A linear head without bias: lengths of weights are what is aligned."""
-        return LinearHead(dimension)
+        return LinearHead(dimension, factor=settings.linear_factor)
 
     def learn(self, network: Network, lesson: Lesson, trainer: Trainer) -> None:
         """Train, then align."""
