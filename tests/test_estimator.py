@@ -176,7 +176,11 @@ def test_nearest_class_mean(two_tasks: Tasks) -> None:
 
 
 def test_nearest_class_mean_without_exemplars(two_tasks: Tasks) -> None:
-    clf = classifier({"name": "finetune", "predict_with": "ncm"}).learn(two_tasks[0])
+    """Said before the training, and again where a classifier without exemplars is asked to predict so."""
+    ncm = {"name": "finetune", "predict_with": "ncm"}
+    with pytest.raises(ConfigError, match="needs an exemplar of every class"):
+        classifier(ncm).learn(two_tasks[0])
+    clf = classifier("finetune").learn(two_tasks[0]).set_params(method=ncm)
     with pytest.raises(ConfigError, match="needs an exemplar of every class"):
         clf.predict(two_tasks[0])
 

@@ -85,6 +85,7 @@ def test_one_new_class_and_uneven_tasks(method: str) -> None:
 
 
 @every_method
+@pytest.mark.filterwarnings("ignore:bic. no image:cotransport.errors.CotransportWarning")
 def test_one_image_in_a_class(method: str) -> None:
     clf = classifier(method, schedule=Schedule(epochs=2, batch_size=16))
     clf.learn(blobs(2, 1)).learn(blobs(1, 1, first=2))

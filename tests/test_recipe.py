@@ -99,7 +99,7 @@ def test_overrides(tmp_path: Path) -> None:
         (
             MINIMAL,
             ["methods=[repaly]"],
-            r"'repaly' is not a method; did you mean 'replay'\? Known: coil, coil-tuned, fine",
+            r"'repaly' is not a method; did you mean 'replay'\? Known: bic, coil, coil-tuned, fine",
         ),
         (MINIMAL, ["methods.0.predictwith=ncm"], r"predictwith: unknown key; did you mean 'predict_with'\?"),
         (MINIMAL, ["methods=[replay, replay]"], r"several are labelled 'replay'"),

@@ -1,0 +1,109 @@
+"""What iCaRL, BiC, WA and COIL share: Eq. 3 against a literal twin, and retrospective transport for all of them."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cotransport import IncrementalClassifier
+from cotransport.config import Augmentation, Budget, Device, Loss, Schedule
+from cotransport.data import Batch
+from cotransport.errors import ConfigError
+from cotransport.methods import Lesson, known_methods
+from cotransport.methods.distilling import Distilling
+from cotransport.network import Network
+from cotransport.training import Moment, Trainer
+from cotransport.transport import class_centres, transport_classifier, transport_cost, transport_plan
+from tests.conftest import blobs
+
+OLD, NEW = slice(0, 3), slice(3, 5)
+COMPARED = ["bic", "icarl", "wa"]
+compared = pytest.mark.parametrize("name", COMPARED)
+
+
+def classifier(method: object, **settings: object) -> IncrementalClassifier:
+    defaults: dict[str, object] = {
+        "memory": Budget(per_class=4),
+        "schedule": Schedule(epochs=3, batch_size=16, learning_rate=0.05),
+        "augmentation": Augmentation(crop_padding=0, flip=False),
+        "device": Device(accelerator="cpu"),
+    }
+    return IncrementalClassifier(method, "resnet8", **(defaults | settings))  # type: ignore[arg-type]
+
+
+def taught(name: str) -> tuple[Network, Lesson]:
+    """A network that knows three classes, grown by two; and the lesson that comes now."""
+    clf = classifier(name).learn(blobs(3, 8))
+    new = blobs(2, 8, first=3)
+    names = (*clf.state_.classes, *new.classes)
+    new = type(new)(new.images, new.labels + 3, names)
+    network = copy.deepcopy(clf.state_.network)
+    torch.manual_seed(5)
+    network.head.grow(2)
+    return network.eval(), Lesson(new, clf.state_.memory.labelled(names), 3, 2, Loss())
+
+
+def softly(student: Tensor, teacher: Tensor) -> Tensor:
+    """Cross-entropy of both softmaxes at a temperature of 2, written out."""
+    return -((teacher / 2).softmax(dim=1) * (student / 2).log_softmax(dim=1)).sum(dim=1).mean()
+
+
+@compared
+@pytest.mark.parametrize("rt_weight", [0.0, 2.0])
+def test_the_loss_is_equation_3_and_retrospection_if_asked_for(name: str, rt_weight: float) -> None:
+    """(1 - 3/5) CE + 3/5 KD, and rt_weight (epoch / epochs)^2 RT with the head's own kind of logits."""
+    network, lesson = taught(name)
+    method = known_methods()[name].model_validate({"rt_weight": rt_weight, "rt_every": 1})
+    objective = method.objective(network, lesson, Trainer(task=1, seed=0, device=Device(accelerator="cpu")))
+    data = lesson.everything
+    batch = Batch(data.images.pixels.permute(0, 3, 1, 2), data.labels, weight=1.0, total=len(data))  # type: ignore[union-attr]
+    teacher = network(batch.images).logits.detach()[:, OLD]
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.mul_(1.05).add_(0.01)
+    output = network(batch.images)
+    expected = 0.4 * F.cross_entropy(output.logits, batch.labels) + 0.6 * softly(output.logits[:, OLD], teacher)
+    if rt_weight:
+        centres = class_centres(output.features, batch.labels, 5)
+        plan = transport_plan(transport_cost(centres[NEW], centres[OLD]), 0.45)
+        carried = transport_classifier(plan, network.head.weight[NEW])
+        if name == "icarl":
+            logits = network.head.scale * F.normalize(output.features) @ F.normalize(carried).T
+        else:
+            logits = output.features @ carried.T
+        expected = expected + rt_weight * (7 / 10) ** 2 * softly(logits, teacher)
+    got = objective(batch, output, Moment(7, 10, 0, 1))
+    assert got.item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+@compared
+def test_retrospection_is_a_part_of_any_of_them(name: str) -> None:
+    """It changes what is learned, and leaves the first task alone."""
+    tasks = blobs(2, 8), blobs(2, 8, first=2)
+    alone, together = (classifier({"name": name, "rt_weight": weight}).learn(tasks[0]) for weight in (0.0, 1.0))
+    assert torch.equal(alone.state_.network.head.weight, together.state_.network.head.weight)
+    alone.learn(tasks[1]), together.learn(tasks[1])
+    assert not torch.equal(alone.state_.network.head.weight, together.state_.network.head.weight)
+    assert torch.isfinite(together.scores(blobs(4, 2)).head).all()
+
+
+@compared
+def test_retrospection_needs_an_exemplar_of_every_class(name: str) -> None:
+    method = {"name": name, "rt_weight": 1.0, "predict_with": "head"}
+    clf = classifier(method, memory=Budget(per_class=0)).learn(blobs(2, 8))
+    with pytest.raises(ConfigError, match=r"memory.*exemplar"):
+        clf.learn(blobs(2, 8, first=2))
+    assert len(clf.classes_) == 2
+
+
+@compared
+def test_the_defaults_are_those_of_the_paper(name: str) -> None:
+    method = known_methods()[name]()
+    assert isinstance(method, Distilling)
+    assert (method.temperature, method.combine, method.distil_over, method.kd_weight) == (2.0, "convex", "old", None)
+    assert method.rt_weight == 0
+    assert method.predict_with == ("ncm" if name == "icarl" else "head")

@@ -1,0 +1,67 @@
+"""WA: after a task, the new classes' weights are as long in the mean as the old ones'."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cotransport import IncrementalClassifier
+from cotransport.methods import known_methods
+from cotransport.methods.distilling import Distilling
+from cotransport.methods.wa import WA, align
+from cotransport.network import CosineHead, LinearHead
+from tests.conftest import blobs
+from tests.test_distilling import classifier
+
+
+def learned(method: object = "wa") -> IncrementalClassifier:
+    return classifier(method).learn(blobs(3, 8)).learn(blobs(2, 8, first=3))
+
+
+def test_alignment_by_hand() -> None:
+    """Old lengths 5 and 1, mean 3; new lengths 2, 4 and 12, mean 6: a factor of 1/2."""
+    weight = torch.tensor([[3.0, 4.0], [1.0, 0.0], [2.0, 0.0], [0.0, 4.0], [0.0, -12.0]])
+    align(weight, slice(0, 2), slice(2, 5))
+    assert weight.tolist() == [[3.0, 4.0], [1.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, -6.0]]
+
+
+def test_mean_lengths_are_equal_after_every_task() -> None:
+    clf = classifier("wa").learn(blobs(3, 8))
+    for first, classes in ((3, 2), (5, 1)):
+        clf.learn(blobs(classes, 8, first=first))
+        lengths = clf.state_.network.head.weight.norm(dim=1)
+        assert lengths[first:].mean().item() == pytest.approx(lengths[:first].mean().item(), rel=1e-5)
+
+
+def test_alignment_is_all_that_comes_after_distillation() -> None:
+    """The same training without alignment has the same old weights, and new ones of the same directions."""
+
+    class Unaligned(WA):
+        learn = Distilling.learn
+
+    aligned, unaligned = (learned(method).state_.network.state_dict() for method in (WA(), Unaligned()))
+    ours, theirs = aligned.pop("head.weight"), unaligned.pop("head.weight")
+    assert torch.equal(ours[:3], theirs[:3])
+    factors = ours[3:] / theirs[3:]
+    assert factors.std().item() < 1e-5 < abs(factors.mean().item() - 1)
+    assert all(torch.equal(aligned[name], unaligned[name]) for name in aligned)
+
+
+def test_the_first_task_is_not_aligned() -> None:
+    clf = classifier("wa").learn(blobs(3, 8))
+    assert clf.state_.network.head.weight.norm(dim=1).std().item() > 1e-4
+
+
+def test_more_images_of_known_classes_align_nothing() -> None:
+    clf = learned()
+    clf.partial_fit(blobs(2, 4, seed=3))
+    lengths = clf.state_.network.head.weight.norm(dim=1)
+    assert lengths[3:].mean().item() != pytest.approx(lengths[:3].mean().item(), rel=1e-5)
+
+
+def test_the_head_is_a_method_of_its_own_choice() -> None:
+    heads = {name: classifier(name).learn(blobs(2, 4)).state_.network.head for name in known_methods()}
+    linear = {name for name, head in heads.items() if not isinstance(head, CosineHead)}
+    assert linear == {"bic", "wa"}
+    assert all(isinstance(head, LinearHead) for head in heads.values())
+    assert {name for name, head in heads.items() if head.bias is not None} == {"bic"}
