@@ -15,7 +15,6 @@ from cotransport.training import Figures
 def figures(step: int, **changes: object) -> Figures:
     values: dict[str, object] = {
         "task": 0,
-        "stage": 0,
         "epoch": 1,
         "epochs": 2,
         "step": step,

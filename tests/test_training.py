@@ -354,13 +354,6 @@ def test_measuring_the_speed_leaves_the_objective_and_the_gradients_alone() -> N
     assert same(network, twin)
 
 
-def test_later_stages_train_their_own_epochs() -> None:
-    figures: list[Figures] = []
-    for trainer in (with_a_budget(0.2, listener=figures.append), quick(epochs=7, listener=figures.append)):
-        trainer.fit(small_network(), blobs(2, 20), always(cross_entropy), stage=1)
-    assert {(figure.stage, figure.epochs) for figure in figures} == {(1, 3)}
-
-
 def test_decoded_images_are_measured_after_those_that_were_decoded_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two workers run four batches ahead: those are free, every later one takes a second."""
     clock, steps = Clock(), list[int]()

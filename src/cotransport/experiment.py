@@ -125,11 +125,10 @@ def _one_run(recipe: Recipe, one: Run, stream: TaskStream, folder: Path, epochs:
         told: list[Figures] = []
 
         def listen(figures: Figures, task: int = task.number, told: list[Figures] = told) -> None:
-            if figures.stage == 0:
-                told[:] = [figures]
-                if first and figures.step == 0:
-                    epochs[task : task + 1] = [figures.epochs]
-                    write_atomically(folder / EPOCHS, json.dumps(epochs))
+            told[:] = [figures]
+            if first and figures.step == 0:
+                epochs[task : task + 1] = [figures.epochs]
+                write_atomically(folder / EPOCHS, json.dumps(epochs))
             log.figures(figures)
             if first:
                 watcher.figures(figures)

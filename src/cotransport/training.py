@@ -47,7 +47,7 @@ MEASURED_STEPS = 8, 200
 """in at least and at most so many steps,"""
 WARM_STEPS = 2
 """after so many that set up memory, and those for which images were decoded ahead."""
-_SHUFFLE, _NETWORK = 0, 1  # places of a run's random draws
+_SHUFFLE, _NETWORK = (0, 0), (0, 1)  # places of a task's random draws
 _NEVER = 2**62
 
 
@@ -73,8 +73,6 @@ class Figures:
     """How the training of a task is going."""
 
     task: int
-    stage: int
-    """Of a method that trains in several stages; 0 is the main one."""
     epoch: int
     """Epochs begun."""
     epochs: int
@@ -207,20 +205,14 @@ class Trainer:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack it
         return network.to(self.fabric.device)
 
-    def fit(
-        self, network: Network, data: LabelledImages, objective: Callable[[Network], Objective], *, stage: int = 0
-    ) -> None:
+    def fit(self, network: Network, data: LabelledImages, objective: Callable[[Network], Objective]) -> None:
         """Train a network in place.
 
         objective : makes, for the network at the start, what is minimised.
-        stage : number of this training within the task, so that each draws its own order. The first one, 0, is what a
-            time budget or recorded epochs are for; later ones train their schedule's epochs.
         """
-        epochs = self.schedule.epochs
-        if stage == 0:
-            epochs = self.epochs or self._affordable_epochs(network, data, objective)
-        meter = _Meter(self, stage, epochs, steps_per_epoch(len(data), self.schedule.batch_size))
-        with closing(self._steps(network, data, objective(network), epochs, stage)) as steps:
+        epochs = self.epochs or self._affordable_epochs(network, data, objective)
+        meter = _Meter(self, epochs, steps_per_epoch(len(data), self.schedule.batch_size))
+        with closing(self._steps(network, data, objective(network), epochs)) as steps:
             for number, step in enumerate(steps):
                 meter.update(number, step)
         self._average_buffers(network)
@@ -229,7 +221,7 @@ class Trainer:
         network.eval()
 
     def _steps(
-        self, network: Network, data: LabelledImages, objective: Objective, epochs: int, stage: int
+        self, network: Network, data: LabelledImages, objective: Objective, epochs: int
     ) -> Generator[Step, None, None]:
         """Train step by step."""
         fabric, schedule, shard = self.fabric, self.schedule, self.shard
@@ -240,7 +232,7 @@ class Trainer:
             batch_size=schedule.batch_size,
             epochs=epochs,
             seed=self.seed,
-            place=(self.task, stage, _SHUFFLE),
+            place=(self.task, *_SHUFFLE),
             device=fabric.device,
             shard=shard,
             workers=self._workers(data.images),
@@ -258,7 +250,7 @@ class Trainer:
         with torch.random.fork_rng():  # what a network draws itself (dropout) is seeded below, step by step
             for number, batch in enumerate(batches):
                 epoch, step = divmod(number, steps)
-                torch.manual_seed(derived_seed(self.seed, self.task, stage, _NETWORK, number, shard.rank))
+                torch.manual_seed(derived_seed(self.seed, self.task, *_NETWORK, number, shard.rank))
                 middle = (number + 0.5) / (steps * epochs)  # no step is lost to a rate of zero at either end
                 rate = schedule.learning_rate * learning_rate_factor(schedule, middle)
                 for group in optimiser.param_groups:
@@ -285,7 +277,7 @@ class Trainer:
         warm = WARM_STEPS + (2 * self._workers(data.images) if isinstance(data.images, EncodedImages) else 0)
         least, most = (warm + count for count in MEASURED_STEPS)
         ends: list[float] = []
-        with closing(self._steps(twin, data, objective(twin), most, stage=0)) as steps:
+        with closing(self._steps(twin, data, objective(twin), most)) as steps:
             for _ in steps:
                 self._synchronise()
                 ends.append(time.perf_counter())
@@ -351,8 +343,8 @@ class Trainer:
 class _Meter:
     """Sums of the loss and the hits on the device, read once in a while."""
 
-    def __init__(self, trainer: Trainer, stage: int, epochs: int, steps: int) -> None:
-        self._trainer, self._stage, self._epochs, self._steps = trainer, stage, epochs, steps
+    def __init__(self, trainer: Trainer, epochs: int, steps: int) -> None:
+        self._trainer, self._epochs, self._steps = trainer, epochs, steps
         device = trainer.fabric.device
         self._loss, self._hits = torch.zeros((), device=device), torch.zeros((), device=device)
         self._first_bad = torch.full((), _NEVER, device=device)
@@ -403,7 +395,6 @@ class _Meter:
         self._trainer.listener(
             Figures(
                 task=self._trainer.task,
-                stage=self._stage,
                 epoch=max(number, 0) // self._steps + 1,
                 epochs=self._epochs,
                 step=done,

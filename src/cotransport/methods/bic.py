@@ -20,7 +20,7 @@ from cotransport.network import LinearHead, Network
 from cotransport.randomness import generator
 from cotransport.training import Trainer
 
-_HELD_OUT = 2  # place of a run's random draws, beside those of the training
+_HELD_OUT = (0, 2)  # place of a task's random draws, beside those of its training
 
 
 class CorrectedHead(LinearHead):
@@ -61,7 +61,7 @@ class BiC(Distilling):
 
     def learn(self, network: Network, lesson: Lesson, trainer: Trainer) -> None:
         """Train on most of the images; correct the new classes' logits by the others."""
-        training, validation = self.split(lesson, generator(trainer.seed, trainer.task, 0, _HELD_OUT))
+        training, validation = self.split(lesson, generator(trainer.seed, trainer.task, *_HELD_OUT))
         super().learn(network, training, trainer)
         if validation is not None:
             self.correct(network, lesson, validation, trainer)
