@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 from cotransport import IncrementalClassifier
 from cotransport.methods import known_methods
 from cotransport.methods.distilling import Distilling
-from cotransport.methods.wa import WA, align
+from cotransport.methods.wa import WA, ClippedHead, align
 from cotransport.network import CosineHead, LinearHead
 from tests.conftest import blobs
 from tests.test_distilling import classifier
@@ -39,12 +40,27 @@ def test_alignment_is_all_that_comes_after_distillation() -> None:
     class Unaligned(WA):
         learn = Distilling.learn
 
-    aligned, unaligned = (learned(method).state_.network.state_dict() for method in (WA(), Unaligned()))
+    plain, without = WA(clip_weights=False), Unaligned(clip_weights=False)
+    aligned, unaligned = (learned(method).state_.network.state_dict() for method in (plain, without))
     ours, theirs = aligned.pop("head.weight"), unaligned.pop("head.weight")
     assert torch.equal(ours[:3], theirs[:3])
     factors = ours[3:] / theirs[3:]
     assert factors.std().item() < 1e-5 < abs(factors.mean().item() - 1)
     assert all(torch.equal(aligned[name], unaligned[name]) for name in aligned)
+
+
+def test_weights_are_not_negative() -> None:
+    """In every step and at the end, by a projection: zero where a plain head would go below."""
+    weights, plain = (
+        learned({"name": "wa", "clip_weights": clip}).state_.network.head.weight.detach() for clip in (True, False)
+    )
+    assert (weights >= 0).all()
+    assert (weights == 0).any()
+    assert (plain < 0).any()
+    head = ClippedHead(2)
+    head.weight = nn.Parameter(torch.tensor([[1.0, -1.0]]))
+    assert head.eval()(torch.tensor([[2.0, 3.0]])).tolist() == [[-1.0]]
+    assert head.train()(torch.tensor([[2.0, 3.0]])).tolist() == [[2.0]]
 
 
 def test_the_first_task_is_not_aligned() -> None:
