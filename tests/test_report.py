@@ -402,7 +402,7 @@ def test_the_finding_is_told_from_the_numbers() -> None:
     replay = make_result("replay", per_task=[[90.0], [60.0, 80.0]])  # (90 + 70) / 2 = 80, forgets 30
     oracle = make_result("oracle", per_task=[[90.0], [90.0, 90.0]])  # 90
     assert wording.finding(grouped([replay, coil, oracle])[0]) == [
-        "COIL reaches 82.5\N{NO-BREAK SPACE}% on average over 2 tasks, 2.5 points ahead of Replay.",
+        "COIL reaches 82.5\N{NO-BREAK SPACE}% on average over 2 tasks, 2.5 points ahead of Replay, with one seed each.",
         "Oracle, trained on the data of all tasks, reaches 90.0\N{NO-BREAK SPACE}%: 7.5 points more.",
         "COIL forgets 20.0 points of what it had learned; Replay forgets most, 30.0 points.",
     ]

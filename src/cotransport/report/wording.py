@@ -54,10 +54,12 @@ def _lead(stream: Stream, known: Sequence[Method]) -> str:
         return f"{start}."
     second = known[1]
     lead = _gap(best, second)
-    spread = max((d for d in (_deviation(best), _deviation(second)) if not math.isnan(d)), default=0.0)
+    spread = max((d for d in (_deviation(best), _deviation(second)) if not math.isnan(d)), default=math.nan)
     if lead == 0:
         return f"{start}, level with {second.name}."
     doubt = ", a lead within the spread between seeds" if lead <= spread else ""
+    if math.isnan(spread):
+        doubt = ", with one seed each"
     return f"{start}, {_points(lead)} ahead of {second.name}{doubt}."
 
 
