@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from cotransport.errors import CotransportWarning
 from cotransport.methods import Lesson
 from cotransport.methods.bic import BiC, CorrectedHead, bias_correction
 from cotransport.network import Network
+from cotransport.training import Objective, Trainer
 from tests.conftest import blobs
 from tests.test_distilling import classifier
 
@@ -67,6 +70,15 @@ def test_the_correction_is_the_minimum() -> None:
 
     found = minimize(objective, (1.0, 0.0), method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-10})
     assert bias_correction(logits, labels, NEW, prior=0.7) == pytest.approx(tuple(found.x), abs=1e-5)
+
+
+@pytest.mark.parametrize("missing", [[1, 2], [4], [0, 2, 3]])
+def test_classes_without_images_to_validate_with_plant_no_bias(missing: list[int]) -> None:
+    """True logits need no correction, whichever classes are there to tell."""
+    logits, labels = made_logits(2000, 1.0, 0.0)
+    there = ~torch.isin(labels, torch.tensor(missing))
+    got = bias_correction(logits[there], labels[there], NEW)
+    assert got == (pytest.approx(1.0, abs=0.25), pytest.approx(0.0, abs=0.25))
 
 
 def test_images_that_are_told_apart_perfectly_do_not_blow_it_up() -> None:
@@ -125,6 +137,7 @@ def pictures(data: LabelledImages | None) -> list[bytes]:
         ([2, 1], [50, 50], [1, 0, 1, 1]),  # a single exemplar is trained on
         ([20, 1], [50, 1], [2, 0, 2, 0]),  # and so is a single new image
         ([20, 20], [2, 2], [2, 2, 1, 1]),  # one image of a class at least is trained on
+        ([60, 60], [7, 25], [6, 6, 1, 2]),  # and nine of ten where there are few
     ],
 )
 def test_the_split_is_balanced_and_not_trained_on(exemplars: list[int], new: list[int], held_out: list[int]) -> None:
@@ -153,6 +166,63 @@ def test_an_exemplar_to_validate_with_stays_one_when_memory_shrinks(count: int, 
     pixels = lesson.memory.images.pixels  # type: ignore[union-attr]
     old = validation.take(torch.nonzero(validation.labels == 0).flatten())
     assert pictures(old) == sorted(pixels[place].numpy().tobytes() for place in places)
+
+
+def test_more_images_of_known_classes_are_all_trained_on() -> None:
+    """Beside new classes, of which some are kept aside."""
+    lesson = lesson_of([20, 20], [40])
+    labels = lesson.new.labels.clone()
+    labels[:10] = 0  # new images of a known class
+    lesson = replace(lesson, new=LabelledImages(lesson.new.images, labels, lesson.new.classes))
+    training, validation = BiC().split(lesson, random())
+    assert validation is not None
+    assert validation.counts().tolist() == [2, 2, 2]
+    assert (training.new.labels == 0).sum() == 10
+
+
+def test_what_is_trained_on_and_what_is_validated_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the images that the training and the second stage are given: together all, and none in both."""
+    trained: list[list[bytes]] = []
+    validated: list[list[bytes]] = []
+    fit, correct = Trainer.fit, BiC.correct
+
+    def watched_fit(
+        self: Trainer, network: Network, data: LabelledImages, objective: Callable[[Network], Objective]
+    ) -> None:
+        trained.append(pictures(data))
+        fit(self, network, data, objective)
+
+    def watched_correct(self: BiC, network: Network, lesson: Lesson, data: LabelledImages, trainer: Trainer) -> None:
+        validated.append(pictures(data))
+        correct(self, network, lesson, data, trainer)
+
+    monkeypatch.setattr(Trainer, "fit", watched_fit)
+    monkeypatch.setattr(BiC, "correct", watched_correct)
+    clf = classifier("bic").learn(blobs(2, 8))
+    exemplars = clf.state_.memory.labelled(clf.state_.classes)
+    second = blobs(2, 8, first=2)
+    clf.learn(second)
+    assert trained[0] == pictures(blobs(2, 8))
+    assert len(validated) == 1
+    assert sorted(trained[1] + validated[0]) == sorted(pictures(exemplars) + pictures(second))
+    assert len(validated[0]) == 4  # one of four exemplars of a class, and as many of each new class
+    assert not set(trained[1]) & set(validated[0])
+
+
+def test_the_images_kept_aside_are_drawn_by_the_seed() -> None:
+    lesson = lesson_of([20, 20], [40, 40])
+    drawn = [BiC().split(lesson, torch.Generator().manual_seed(seed))[1] for seed in (0, 0, 1)]
+    same, again, other = (pictures(data) for data in drawn)
+    assert same == again != other
+
+
+def test_the_prior_is_a_setting() -> None:
+    weak, strong = (
+        classifier({"name": "bic", "correction_prior": prior}).learn(blobs(2, 8)).learn(blobs(2, 8, first=2))
+        for prior in (1.0, 1e9)
+    )
+    assert corrections(strong.state_.network)[2] == pytest.approx((1.0, 0.0), abs=1e-6)
+    assert corrections(weak.state_.network)[2] != pytest.approx((1.0, 0.0), abs=1e-3)
 
 
 def test_the_second_stage_changes_the_newest_correction_alone() -> None:

@@ -10,10 +10,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cotransport import IncrementalClassifier
-from cotransport.config import Augmentation, Budget, Device, Loss, Schedule
+from cotransport.config import Augmentation, Budget, Device, Head, Loss, Schedule
 from cotransport.data import Batch
 from cotransport.errors import ConfigError
 from cotransport.methods import Lesson, known_methods
+from cotransport.methods.bic import CorrectedHead
 from cotransport.methods.distilling import Distilling
 from cotransport.network import Network
 from cotransport.training import Moment, Trainer
@@ -37,13 +38,15 @@ def classifier(method: object, **settings: object) -> IncrementalClassifier:
 
 def taught(name: str) -> tuple[Network, Lesson]:
     """A network that knows three classes, grown by two; and the lesson that comes now."""
-    clf = classifier(name).learn(blobs(3, 8))
+    clf = classifier(name, head={"linear_scale": 0.5}).learn(blobs(3, 8))
     new = blobs(2, 8, first=3)
     names = (*clf.state_.classes, *new.classes)
     new = type(new)(new.images, new.labels + 3, names)
     network = copy.deepcopy(clf.state_.network)
     torch.manual_seed(5)
     network.head.grow(2)
+    if isinstance(network.head, CorrectedHead):  # as after several tasks
+        network.head.alpha[:3], network.head.beta[:3] = 0.7, -0.4
     return network.eval(), Lesson(new, clf.state_.memory.labelled(names), 3, 2, Loss())
 
 
@@ -74,7 +77,7 @@ def test_the_loss_is_equation_3_and_retrospection_if_asked_for(name: str, rt_wei
         if name == "icarl":
             logits = network.head.scale * F.normalize(output.features) @ F.normalize(carried).T
         else:
-            logits = output.features @ carried.T
+            logits = 0.5 * output.features @ carried.T
         expected = expected + rt_weight * (7 / 10) ** 2 * softly(logits, teacher)
     got = objective(batch, output, Moment(7, 10, 0, 1))
     assert got.item() == pytest.approx(expected.item(), rel=1e-4)
@@ -89,6 +92,36 @@ def test_retrospection_is_a_part_of_any_of_them(name: str) -> None:
     alone.learn(tasks[1]), together.learn(tasks[1])
     assert not torch.equal(alone.state_.network.head.weight, together.state_.network.head.weight)
     assert torch.isfinite(together.scores(blobs(4, 2)).head).all()
+
+
+@compared
+@pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
+def test_learns_in_other_precisions(name: str, precision: str) -> None:
+    device = Device(accelerator="cpu", precision=precision)  # type: ignore[arg-type]
+    clf = classifier({"name": name, "rt_weight": 1.0}, device=device).learn(blobs(2, 8)).learn(blobs(2, 8, first=2))
+    assert torch.isfinite(clf.scores(blobs(4, 2)).head).all()
+    assert clf.state_.network.head.weight.dtype == (torch.float64 if precision == "64-true" else torch.float32)
+
+
+@compared
+def test_a_head_is_made_again_from_settings_and_numbers(name: str) -> None:
+    """What a saved model needs: the head of the method, grown at once, with the numbers put back."""
+    clf = classifier(name, head={"linear_scale": 0.5}).learn(blobs(2, 8)).learn(blobs(1, 8, first=2))
+    head = clf.state_.network.head
+    again = known_methods()[name]().make_head(clf.state_.network.dimension, Head())
+    again.grow(3)
+    again.load_state_dict(head.state_dict())
+    features = clf.features(blobs(3, 4))
+    assert torch.equal(again.eval()(features), head(features))
+
+
+def test_a_method_with_another_head_cannot_go_on() -> None:
+    clf = classifier("replay").learn(blobs(2, 8))
+    for method in ("bic", "wa"):
+        with pytest.raises(ConfigError, match="needs another head"):
+            clf.set_params(method=method).learn(blobs(2, 8, first=2))
+    clf.set_params(method="icarl").learn(blobs(2, 8, first=2))
+    assert len(clf.classes_) == 4
 
 
 @compared

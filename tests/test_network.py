@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from cotransport import backbones
 from cotransport.config import Backbone
 from cotransport.errors import ConfigError
-from cotransport.network import CosineHead, Network, folded
+from cotransport.network import CosineHead, LinearHead, Network, folded
 
 
 def weights(network: nn.Module) -> int:
@@ -87,6 +87,24 @@ def test_growing_keeps_old_weights_and_scale() -> None:
     assert head.weight.requires_grad
     assert head.scale.item() == 7.0
     assert len({tuple(row) for row in head.weight.tolist()}) == 4
+
+
+def test_linear_head_by_hand() -> None:
+    head = LinearHead(2, 0.5, bias=True)
+    head.grow(2)
+    assert head.bias is not None
+    assert head.bias.tolist() == [0.0, 0.0]
+    head.weight, head.bias = (
+        nn.Parameter(torch.tensor([[3.0, 4.0], [-1.0, 0.0]])),
+        nn.Parameter(torch.tensor([0.0, 2.0])),
+    )
+    features = torch.tensor([[1.0, 2.0]])
+    # dot products 11 and -1, halved, and a bias
+    torch.testing.assert_close(head(features), torch.tensor([[5.5, 1.5]]))
+    torch.testing.assert_close(head.logits(features, torch.tensor([[2.0, 1.0]])), torch.tensor([[2.0]]))
+    head.grow(1)
+    torch.testing.assert_close(head(features)[:, :2], torch.tensor([[5.5, 1.5]]))
+    assert head.bias[2].item() == 0
 
 
 def test_growing_by_nothing() -> None:

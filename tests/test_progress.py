@@ -66,3 +66,12 @@ def test_the_time_to_compile_is_shown(told: list[str]) -> None:
 
 def test_a_finished_task_is_told(told: list[str]) -> None:
     assert any("task 1/2: 90.0 % on 2 classes" in line and "nearest mean –" in line for line in told)
+
+
+def test_where_the_mean_counts_the_head_is_told_beside_it() -> None:
+    file = io.StringIO()
+    with ConsoleWatcher(Console(file=file, width=200), runs=1) as watcher:
+        watcher.run_begun(Run(make_method("icarl"), 1), [1000.0])
+        step = {"classes_seen": 2, "top1": 90.0, "top5": 99.0, "head_top1": 80.0, "ncm_top1": 90.0, "per_task": [90.0]}
+        watcher.task_done(Step(**step, train_seconds=20.0, images_per_second=100.0))  # type: ignore[arg-type]
+    assert "90.0 % on 2 classes (head 80.0 %;" in file.getvalue()

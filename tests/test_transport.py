@@ -240,3 +240,13 @@ def test_sources_are_shares_and_their_effective_number_lies_between_one_and_all(
     number = effective_sources(plan)
     assert (number >= 1 - 1e-6).all()
     assert (number <= len(cost) + 1e-6).all()
+
+
+def test_a_row_of_zeros_has_a_gradient_with_a_bound() -> None:
+    weights = torch.tensor([[0.0, 0.0], [3.0, 4.0]], requires_grad=True)
+    carried = transport_classifier(torch.tensor([[0.25, 0.25], [0.25, 0.25]]), weights)
+    carried.sum().backward()
+    # half of (0, 0) and half of (0.6, 0.8), brought to the mean length of 2.5
+    torch.testing.assert_close(carried.detach(), torch.tensor([[1.5, 2.0], [1.5, 2.0]]))
+    assert weights.grad is not None
+    assert weights.grad.abs().max().item() < 1e4

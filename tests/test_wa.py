@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import nn
 
 from cotransport import IncrementalClassifier
+from cotransport.config import Head
+from cotransport.errors import CotransportWarning
 from cotransport.methods import known_methods
 from cotransport.methods.distilling import Distilling
 from cotransport.methods.wa import WA, ClippedHead, align
@@ -24,6 +28,21 @@ def test_alignment_by_hand() -> None:
     weight = torch.tensor([[3.0, 4.0], [1.0, 0.0], [2.0, 0.0], [0.0, 4.0], [0.0, -12.0]])
     align(weight, slice(0, 2), slice(2, 5))
     assert weight.tolist() == [[3.0, 4.0], [1.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, -6.0]]
+
+
+def test_weights_that_were_clipped_to_nothing_stay_nothing() -> None:
+    weight = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
+    align(weight, slice(0, 1), slice(1, 2))
+    assert weight.tolist() == [[3.0, 4.0], [0.0, 0.0]]
+
+
+def test_clipping_that_does_not_suit_the_backbone_is_told() -> None:
+    signed = {"name": "resnet8", "dimension": 4}
+    for clip in (True, False):
+        clf = classifier({"name": "wa", "clip_weights": clip}).set_params(backbone=signed)
+        with pytest.warns(CotransportWarning, match="negative features") if clip else nullcontext():
+            clf.learn(blobs(3, 8))
+        clf.learn(blobs(2, 8, first=3))  # told once
 
 
 def test_mean_lengths_are_equal_after_every_task() -> None:
@@ -75,9 +94,9 @@ def test_more_images_of_known_classes_align_nothing() -> None:
     assert lengths[3:].mean().item() != pytest.approx(lengths[:3].mean().item(), rel=1e-5)
 
 
-def test_the_head_is_a_method_of_its_own_choice() -> None:
-    heads = {name: classifier(name).learn(blobs(2, 4)).state_.network.head for name in known_methods()}
-    linear = {name for name, head in heads.items() if not isinstance(head, CosineHead)}
-    assert linear == {"bic", "wa"}
-    assert all(isinstance(head, LinearHead) for head in heads.values())
-    assert {name for name, head in heads.items() if head.bias is not None} == {"bic"}
+def test_the_head_is_the_methods_choice() -> None:
+    heads = {name: known_methods()[name]().make_head(4, Head()) for name in known_methods()}
+    linear = {name: head for name, head in heads.items() if isinstance(head, LinearHead)}
+    assert set(linear) == {"bic", "wa"}
+    assert {name for name, head in linear.items() if head.bias is not None} == {"bic"}
+    assert all(isinstance(head, CosineHead) for name, head in heads.items() if name not in linear)

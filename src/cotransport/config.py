@@ -116,8 +116,8 @@ class Head(Settings):
     """The classifier on top of the embedding."""
 
     scale: Annotated[float, Field(gt=0)] = 10.0
-    """Initial value of a cosine head's learnable scale."""
-    linear_factor: Annotated[float, Field(gt=0)] = 1.0
+    """Initial value of a cosine head's learnable scale; the nearest mean's, where the head is linear."""
+    linear_scale: Annotated[float, Field(gt=0)] = 1.0
     """What a linear head's dot products are multiplied by. Features of many large numbers and a high learning rate
     want less than 1: the weights then learn more slowly, by the square of it."""
 

@@ -249,6 +249,11 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             grown = len(data.classes)
         else:
             network, grown = copy.deepcopy(before.network), new
+            if type(network.head) is not type(method.make_head(network.dimension, self._section(Head, "head"))):
+                raise ConfigError(
+                    f"method: {method.title} needs another head than this classifier has learned with. "
+                    "Go on with the method it began with, or begin a new classifier"
+                )
         with seeded(self.seed, _NEW_CLASSES, task):
             network.head.grow(grown)
         if trainer.shard.processes > 1:

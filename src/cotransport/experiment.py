@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from cotransport import __version__, metrics
 from cotransport.config import Augmentation
 from cotransport.data import LabelledImages, Source, load, open_source
-from cotransport.errors import CotransportError, DataError, RunError
+from cotransport.errors import ConfigError, CotransportError, DataError, RunError
 from cotransport.estimator import IncrementalClassifier
 from cotransport.methods import Method
 from cotransport.recipe import Recipe, label_of
@@ -98,6 +98,7 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = Fa
     if pending:
         stream = TaskStream(load(source, recipe.data), split)
         check_classes(stream)
+        check_memory(recipe, len(stream.classes))
         for one in runs_of(recipe):
             if one.folder not in pending:
                 continue
@@ -183,6 +184,17 @@ def check_classes(stream: TaskStream) -> None:
             raise DataError(f"the class {name!r} has no training images. Leave it out of stream.classes, or add some")
     if not len(stream.data.test):
         raise DataError("no images to test with. Give every class at least two images, or a folder test/")
+
+
+def check_memory(recipe: Recipe, classes: int) -> None:
+    """Better now than when the memory gets too small."""
+    for method in recipe.methods:
+        budget = method.budget(recipe.memory)
+        if method.predict_with == "ncm" and budget is not None and not budget.quota(classes):
+            raise ConfigError(
+                f"memory: {label_of(method)} needs an exemplar of each of {classes} classes, and there is room for "
+                f"{budget.total or 0}. Raise memory.total or per_class"
+            )
 
 
 def evaluate(

@@ -21,14 +21,14 @@ class Output(NamedTuple):
     """(n, classes)."""
 
 
-class LinearHead(nn.Module):
-    """Dot products of features with each class's weights, times a fixed factor; and a bias where there is one."""
+class Head(nn.Module):
+    """A classifier with a row of weights for each class, to which classes can be added."""
 
-    def __init__(self, dimension: int, *, factor: float = 1.0, bias: bool = False) -> None:
+    scale: Tensor
+
+    def __init__(self, dimension: int) -> None:
         super().__init__()
-        self.factor = factor
         self.weight = nn.Parameter(torch.empty(0, dimension))
-        self.bias = nn.Parameter(torch.empty(0)) if bias else None
 
     @property
     def classes(self) -> int:
@@ -37,23 +37,19 @@ class LinearHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Features (n, d) -> logits (n, classes)."""
-        logits = self.logits(features, self.weight)
-        return logits if self.bias is None else logits + self.bias
+        return self.logits(features, self.weight)
 
     def logits(self, features: Tensor, weight: Tensor) -> Tensor:
-        """What this head would say with another classifier (classes, d), which has no bias."""
-        with torch.autocast(features.device.type, enabled=False):  # half precision would blur the logits
-            return self.factor * F.linear(features.to(weight.dtype), weight)
+        """What this head would say with other weights (classes, d)."""
+        raise NotImplementedError
 
     def grow(self, classes: int) -> None:
-        """Add so many classes with random weights and no bias; what the old classes have stays as it is."""
+        """Add so many classes with random weights; those of the old classes stay as they are."""
         new = torch.empty(classes, self.weight.shape[1]).uniform_(-1, 1) * self.weight.shape[1] ** -0.5
         self.weight = nn.Parameter(torch.cat([self.weight.detach(), new.to(self.weight)]))
-        if self.bias is not None:
-            self.bias = nn.Parameter(F.pad(self.bias.detach(), (0, classes)))
 
 
-class CosineHead(LinearHead):
+class CosineHead(Head):
     """Scaled cosine between features and each class's weights (section 4.4 of the paper, with a learnable scale)."""
 
     def __init__(self, dimension: int, scale: float) -> None:
@@ -61,10 +57,35 @@ class CosineHead(LinearHead):
         self.scale = nn.Parameter(torch.tensor(float(scale)))
 
     def logits(self, features: Tensor, weight: Tensor) -> Tensor:
-        """What this head would say with another classifier (classes, d)."""
-        with torch.autocast(features.device.type, enabled=False):
+        """What this head would say with other weights (classes, d)."""
+        with torch.autocast(features.device.type, enabled=False):  # half precision would blur the logits
             units = F.normalize(features.to(weight.dtype))
             return self.scale * F.linear(units, F.normalize(weight))
+
+
+class LinearHead(Head):
+    """Dot products of features with each class's weights, times a fixed scale; and a bias where there is one."""
+
+    def __init__(self, dimension: int, scale: float = 1.0, *, bias: bool = False) -> None:
+        super().__init__(dimension)
+        self.register_buffer("scale", torch.tensor(float(scale)))
+        self.bias = nn.Parameter(torch.empty(0)) if bias else None
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Features (n, d) -> logits (n, classes)."""
+        logits = super().forward(features)
+        return logits if self.bias is None else logits + self.bias
+
+    def logits(self, features: Tensor, weight: Tensor) -> Tensor:
+        """What this head would say with other weights (classes, d), and without bias."""
+        with torch.autocast(features.device.type, enabled=False):
+            return self.scale * F.linear(features.to(weight.dtype), weight)
+
+    def grow(self, classes: int) -> None:
+        """Add so many classes with random weights and a bias of zero."""
+        super().grow(classes)
+        if self.bias is not None:
+            self.bias = nn.Parameter(F.pad(self.bias.detach(), (0, classes)))
 
 
 class Network(nn.Module):
@@ -73,7 +94,7 @@ class Network(nn.Module):
     mean: Tensor
     deviation: Tensor
 
-    def __init__(self, backbone: nn.Module, head: LinearHead, mean: Tensor, deviation: Tensor) -> None:
+    def __init__(self, backbone: nn.Module, head: Head, mean: Tensor, deviation: Tensor) -> None:
         super().__init__()
         self.backbone = backbone
         self.head = head

@@ -52,6 +52,7 @@ class ConsoleWatcher:
     def run_begun(self, run: Run, work: Sequence[float]) -> None:
         """A run begins."""
         self._work, self._task = list(work), 0
+        self._by_mean = run.method.predict_with == "ncm"
         self._number += 1
         if self._number == 1:
             self._begun = time.perf_counter()  # the time to read images is not to be expected again
@@ -84,11 +85,12 @@ class ConsoleWatcher:
         self._task += 1
         self._done += self._work[self._task - 1]
         own = step.top1 if self._metric == "top1" else step.top5
-        accuracy, ncm = ("–" if value is None else f"{value:.1f} %" for value in (own, step.ncm_top1))
+        name, beside = ("head", step.head_top1) if self._by_mean else ("nearest mean", step.ncm_top1)
+        accuracy, other = ("–" if value is None else f"{value:.1f} %" for value in (own, beside))
         classes = "1 class" if step.classes_seen == 1 else f"{step.classes_seen} classes"
         self._console.print(
             f"  task {self._task}/{len(self._work)}: {accuracy} on {classes} "
-            f"[dim](nearest mean {ncm}; {step.train_seconds:.1f} s, {step.images_per_second:,.0f} images/s)[/]"
+            f"[dim]({name} {other}; {step.train_seconds:.1f} s, {step.images_per_second:,.0f} images/s)[/]"
         )
 
     def _seconds_left(self, done: float, now: float) -> float:

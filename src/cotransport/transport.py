@@ -132,15 +132,17 @@ def transport_classifier(plan: Tensor, origin_weights: Tensor) -> Tensor:
     origin_weights : (alpha, d), :math:`W_o`, a row for each class. Of a head with a bias, the weights only.
 
     Returns (beta, d): each row a mean of unit-length origin rows, by the plan's shares; the factor c is one for all
-    rows and gives them the origin's mean length. The gradient reaches the origin weights.
+    rows and gives them the origin's mean length. The gradient reaches the origin weights. Rows that are shorter than a
+    thousandth of the mean stay short, so that their gradient has a bound.
 
     >>> transport_classifier(torch.tensor([[0.5, 0.0], [0.0, 0.5]]), torch.tensor([[0.0, 2.0], [2.0, 0.0]]))
     tensor([[0., 2.],
             [2., 0.]])
     """
-    mixed: Tensor = plan.shape[1] * plan.T @ F.normalize(origin_weights)
-    length, mixed_length = (weights.norm(dim=1).mean() for weights in (origin_weights, mixed))
-    goal: Tensor = mixed * (length / mixed_length.clamp_min(1e-12))
+    lengths = origin_weights.norm(dim=1, keepdim=True)
+    units = origin_weights / torch.maximum(lengths, (1e-3 * lengths.mean()).detach()).clamp_min(1e-12)
+    mixed: Tensor = plan.shape[1] * plan.T @ units
+    goal: Tensor = mixed * (lengths.mean() / mixed.norm(dim=1).mean().clamp_min(1e-12))
     return goal
 
 

@@ -14,10 +14,10 @@ import torch
 from pydantic import field_validator
 from torch import Tensor
 
-from cotransport import losses
-from cotransport.config import Budget, Head, Loss, Settings
+from cotransport import config, losses
+from cotransport.config import Budget, Loss, Settings
 from cotransport.data import Batch, LabelledImages, joined
-from cotransport.network import CosineHead, LinearHead, Network, Output
+from cotransport.network import CosineHead, Head, Network, Output
 from cotransport.training import Moment, Objective, Trainer
 
 
@@ -89,7 +89,7 @@ class Method(Settings):
         """The memory this method keeps of what it is allowed; None is everything."""
         return budget
 
-    def make_head(self, dimension: int, settings: Head) -> LinearHead:
+    def make_head(self, dimension: int, settings: config.Head) -> Head:
         """The head of a new network, without classes yet."""
         return CosineHead(dimension, settings.scale)
 

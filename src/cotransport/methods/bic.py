@@ -11,12 +11,12 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from cotransport.config import Head
+from cotransport import config
 from cotransport.data import LabelledImages, joined
 from cotransport.errors import CotransportWarning
 from cotransport.methods.base import Lesson
 from cotransport.methods.distilling import Distilling
-from cotransport.network import LinearHead, Network
+from cotransport.network import Head, LinearHead, Network
 from cotransport.randomness import generator
 from cotransport.training import Trainer
 
@@ -29,8 +29,8 @@ class CorrectedHead(LinearHead):
     alpha: Tensor
     beta: Tensor
 
-    def __init__(self, dimension: int, factor: float = 1.0) -> None:
-        super().__init__(dimension, factor=factor, bias=True)
+    def __init__(self, dimension: int, scale: float = 1.0) -> None:
+        super().__init__(dimension, scale, bias=True)
         self.register_buffer("alpha", torch.ones(0))
         self.register_buffer("beta", torch.zeros(0))
 
@@ -55,9 +55,9 @@ class BiC(Distilling):
     correction_prior: Annotated[float, Field(gt=0)] = 1.0
     """How much speaks for no correction, counted in images: it matters where there are few to validate with."""
 
-    def make_head(self, dimension: int, settings: Head) -> LinearHead:
+    def make_head(self, dimension: int, settings: config.Head) -> Head:
         """A linear head with bias, and the corrections of all tasks so far."""
-        return CorrectedHead(dimension, settings.linear_factor)
+        return CorrectedHead(dimension, settings.linear_scale)
 
     def learn(self, network: Network, lesson: Lesson, trainer: Trainer) -> None:
         """Train on most of the images; correct the new classes' logits by the others."""
@@ -68,15 +68,16 @@ class BiC(Distilling):
         elif lesson.old_classes and lesson.new_classes:
             message = (
                 "bic: no image of the old or of the new classes can be spared to validate with, so the bias to new "
-                "classes is not corrected. Raise memory.total or per_class to two exemplars of a class or more"
+                "classes is not corrected. It takes two exemplars of an old class (memory.total or per_class) and two "
+                "images of a new one"
             )
             warnings.warn(message, CotransportWarning, stacklevel=4)
 
     def split(self, lesson: Lesson, random: torch.Generator) -> tuple[Lesson, LabelledImages | None]:
         """The lesson without the images to validate with, and these; None if the old or the new classes have none.
 
-        An exemplar that is the second, twelfth, ... of its class is one to validate with in every lesson. A class with
-        a single image is trained on it.
+        An exemplar that is the second, twelfth, ... of its class is kept aside in every lesson after its own, in which
+        it was one image of many. A class with a single image is trained on it, and one with few keeps most.
         """
         memory, new = lesson.memory, lesson.new
         if memory is None or not lesson.new_classes:
@@ -88,13 +89,14 @@ class BiC(Distilling):
         images = torch.zeros(len(new), dtype=torch.bool)
         for number in range(len(new.classes))[lesson.new_slice]:
             own = torch.nonzero(new.labels == number).flatten()
-            images[own[torch.randperm(len(own), generator=random)][: min(wanted, len(own) - 1)]] = True
+            spare = min(wanted, max(1, len(own) // self.validate_every), len(own) - 1)
+            images[own[torch.randperm(len(own), generator=random)][:spare]] = True
         if not images.any():
             return lesson, None
-        kept, validation = _parted(memory, exemplars), _parted(new, images)
-        training = replace(lesson, new=validation[0], memory=kept[0])
-        labels = torch.cat([kept[1].labels, validation[1].labels])
-        return training, LabelledImages(joined([kept[1].images, validation[1].images]), labels, new.classes)
+        (old_kept, old_aside), (new_kept, new_aside) = _parted(memory, exemplars), _parted(new, images)
+        labels = torch.cat([old_aside.labels, new_aside.labels])
+        aside = LabelledImages(joined([old_aside.images, new_aside.images]), labels, new.classes)
+        return replace(lesson, new=new_kept, memory=old_kept), aside
 
     def correct(self, network: Network, lesson: Lesson, validation: LabelledImages, trainer: Trainer) -> None:
         """Set the correction of the new classes; nothing else changes."""
@@ -111,11 +113,16 @@ def bias_correction(logits: Tensor, labels: Tensor, new: slice, *, prior: float 
     .. math:: \min_{\alpha, \beta} \; \sum_i w_i L_{CE}(q(x_i), y_i) + \frac{p}{2} ((\alpha - 1)^2 + \beta^2),
         \qquad q_k(x) = \alpha o_k(x) + \beta \text{ for new classes k, otherwise } o_k(x)
 
-    where o are the logits (n, classes), w weighs all classes alike and sums to n, and p is the `prior`. The problem is
-    convex and has two unknowns, so it is solved to the end instead of being trained for some epochs.
+    where o are the logits (n, classes), w weighs all classes alike and sums to n, and p is the `prior`; for a class
+    without images, the others of its kind, old or new, count the more. The problem is convex and has two unknowns, so
+    it is solved to the end instead of being trained for some epochs.
     """
     logits, unknowns = logits.double(), torch.tensor([1.0, 0.0], dtype=torch.float64, requires_grad=True)
     weights = 1 / labels.bincount().double()[labels]
+    is_new = torch.zeros(logits.shape[1], dtype=torch.bool)
+    is_new[new] = True
+    for kind in (is_new, ~is_new):
+        weights[kind[labels]] *= kind.sum() / weights[kind[labels]].sum()
     weights *= len(labels) / weights.sum()
     solver = torch.optim.LBFGS([unknowns], max_iter=200, tolerance_grad=1e-9, line_search_fn="strong_wolfe")
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor
 
-from cotransport.config import Head
+from cotransport import config
+from cotransport.errors import CotransportWarning
 from cotransport.methods.base import Lesson
 from cotransport.methods.distilling import Distilling
-from cotransport.network import LinearHead, Network
+from cotransport.network import Head, LinearHead, Network
 from cotransport.training import Trainer
+
+IMAGES_LOOKED_AT = 64
+"""Images of the first task by which the backbone's features are judged, at most."""
 
 
 class ClippedHead(LinearHead):
@@ -34,11 +40,12 @@ class WA(Distilling):
     title = "WA"
 
     clip_weights: bool = True
-    """Keep the weights from being negative, so that their lengths tell what the logits will be."""
+    """Keep the weights from being negative, so that their lengths tell what the logits will be. For backbones whose
+    features are not negative either, as those that end in a ReLU."""
 
-    def make_head(self, dimension: int, settings: Head) -> LinearHead:
+    def make_head(self, dimension: int, settings: config.Head) -> Head:
         """A linear head without bias."""
-        return (ClippedHead if self.clip_weights else LinearHead)(dimension, factor=settings.linear_factor)
+        return (ClippedHead if self.clip_weights else LinearHead)(dimension, settings.linear_scale)
 
     def learn(self, network: Network, lesson: Lesson, trainer: Trainer) -> None:
         """Train, then align."""
@@ -46,6 +53,8 @@ class WA(Distilling):
         head = network.head
         if isinstance(head, ClippedHead):
             head.clip()  # after the last step
+            if not lesson.old_classes:
+                _check_features(network, lesson, trainer)
         if lesson.old_classes and lesson.new_classes:
             align(head.weight, lesson.old_slice, lesson.new_slice)
 
@@ -60,4 +69,15 @@ def align(weight: Tensor, old: slice, new: slice) -> None:
     [[3.0, 4.0], [0.0, 5.0]]
     """
     lengths = weight.norm(dim=1)
-    weight[new] *= lengths[old].mean() / lengths[new].mean()
+    if lengths[new].any():  # clipping may have left nothing of them
+        weight[new] *= lengths[old].mean() / lengths[new].mean()
+
+
+def _check_features(network: Network, lesson: Lesson, trainer: Trainer) -> None:
+    """Warn, after the first task, where clipping does not suit the backbone."""
+    if bool((trainer.features(network, lesson.new.images.first(IMAGES_LOOKED_AT)) < 0).any()):
+        message = (
+            "wa: the backbone gives negative features, and with those, weights that may not be negative tell classes "
+            "apart less well. Set the method's clip_weights to false"
+        )
+        warnings.warn(message, CotransportWarning, stacklevel=5)
