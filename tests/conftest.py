@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from cotransport import IncrementalClassifier
+from cotransport.config import Augmentation, Budget, Device, Schedule
 from cotransport.data import LabelledImages, PixelImages
 
 SIZE = 8
@@ -31,3 +33,14 @@ def blobs(classes: int, per_class: int, *, first: int = 0, seed: int = 0) -> Lab
 def two_tasks() -> tuple[LabelledImages, LabelledImages]:
     """Two tasks of two classes."""
     return blobs(2, 24), blobs(2, 24, first=2, seed=1)
+
+
+def classifier(method: object, **settings: object) -> IncrementalClassifier:
+    """A small one that learns in a second, as it is or with other settings."""
+    defaults: dict[str, object] = {
+        "memory": Budget(per_class=4),
+        "schedule": Schedule(epochs=2, batch_size=16, learning_rate=0.05),
+        "augmentation": Augmentation(crop_padding=0, flip=False),
+        "device": Device(accelerator="cpu"),
+    }
+    return IncrementalClassifier(method, "resnet8", **(defaults | settings))  # type: ignore[arg-type]

@@ -18,8 +18,7 @@ from cotransport.methods import Lesson
 from cotransport.methods.bic import BiC, CorrectedHead, bias_correction
 from cotransport.network import Network
 from cotransport.training import Objective, Trainer
-from tests.conftest import blobs
-from tests.test_distilling import classifier
+from tests.conftest import blobs, classifier
 
 NEW = slice(3, 5)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cotransport import IncrementalClassifier
-from cotransport.config import Augmentation, Budget, Device, Loss, Schedule
+from cotransport.config import Budget, Device, Loss, Schedule
 from cotransport.data import Batch
 from cotransport.errors import ConfigError, TrainingError
 from cotransport.methods import Lesson
@@ -20,25 +20,15 @@ from cotransport.methods.retrospection import Retrospection
 from cotransport.network import Network
 from cotransport.training import Moment, Trainer
 from cotransport.transport import class_centres, transport_classifier, transport_cost, transport_plan
-from tests.conftest import blobs
+from tests.conftest import blobs, classifier
 
 OLD, NEW = slice(0, 3), slice(3, 5)
-
-
-def classifier(method: object = "coil", **settings: object) -> IncrementalClassifier:
-    defaults: dict[str, object] = {
-        "memory": Budget(per_class=4),
-        "schedule": Schedule(epochs=2, batch_size=16, learning_rate=0.05),
-        "augmentation": Augmentation(crop_padding=0, flip=False),
-        "device": Device(accelerator="cpu"),
-    }
-    return IncrementalClassifier(method, "resnet8", **(defaults | settings))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
 def trained() -> IncrementalClassifier:
     """A classifier that knows three classes."""
-    return classifier().learn(blobs(3, 8))
+    return classifier("coil").learn(blobs(3, 8))
 
 
 @pytest.fixture
@@ -242,7 +232,7 @@ def test_learns_in_other_precisions(precision: str, rt_centres: str) -> None:
 
 def test_a_training_that_diverges_is_told_as_such() -> None:
     """And not as a cost that is not finite, which is only what comes of it."""
-    clf = classifier().learn(blobs(2, 8))
+    clf = classifier("coil").learn(blobs(2, 8))
     clf.schedule = Schedule(epochs=4, batch_size=4, learning_rate=1e30)
     with pytest.raises(TrainingError, match=r"not finite.*learning_rate"):
         clf.learn(blobs(2, 8, first=2))
@@ -284,7 +274,7 @@ def test_a_convex_weight_is_at_most_one() -> None:
 
 
 def test_needs_an_exemplar_of_every_old_class() -> None:
-    clf = classifier(memory=Budget(per_class=0)).learn(blobs(2, 8))
+    clf = classifier("coil", memory=Budget(per_class=0)).learn(blobs(2, 8))
     with pytest.raises(ConfigError, match=r"memory.*exemplar"):
         clf.learn(blobs(2, 8, first=2))
     assert len(clf.classes_) == 2

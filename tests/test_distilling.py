@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cotransport import IncrementalClassifier
-from cotransport.config import Augmentation, Budget, Device, Head, Loss, Schedule
+from cotransport.config import Budget, Device, Head, Loss
 from cotransport.data import Batch
 from cotransport.errors import ConfigError
 from cotransport.methods import Lesson, known_methods
@@ -19,21 +18,11 @@ from cotransport.methods.distilling import Distilling
 from cotransport.network import Network
 from cotransport.training import Moment, Trainer
 from cotransport.transport import class_centres, transport_classifier, transport_cost, transport_plan
-from tests.conftest import blobs
+from tests.conftest import blobs, classifier
 
 OLD, NEW = slice(0, 3), slice(3, 5)
 COMPARED = ["bic", "icarl", "wa"]
 compared = pytest.mark.parametrize("name", COMPARED)
-
-
-def classifier(method: object, **settings: object) -> IncrementalClassifier:
-    defaults: dict[str, object] = {
-        "memory": Budget(per_class=4),
-        "schedule": Schedule(epochs=3, batch_size=16, learning_rate=0.05),
-        "augmentation": Augmentation(crop_padding=0, flip=False),
-        "device": Device(accelerator="cpu"),
-    }
-    return IncrementalClassifier(method, "resnet8", **(defaults | settings))  # type: ignore[arg-type]
 
 
 def taught(name: str) -> tuple[Network, Lesson]:

@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from cotransport import IncrementalClassifier
-from cotransport.config import Augmentation, Budget, Device, Schedule
+from cotransport.config import Budget, Schedule
 from cotransport.data import LabelledImages, PixelImages
 from cotransport.methods import known_methods
+from tests import conftest
 from tests.conftest import blobs
 
 METHODS = sorted(known_methods())
@@ -23,14 +24,12 @@ every_method = pytest.mark.parametrize("method", METHODS)
 
 
 def classifier(method: str, **settings: object) -> IncrementalClassifier:
-    defaults: dict[str, object] = {
+    defaults = {
         "memory": Budget(per_class=6),
         "schedule": Schedule(epochs=8, batch_size=16, learning_rate=0.1),
-        "augmentation": Augmentation(crop_padding=0, flip=False),
-        "device": Device(accelerator="cpu"),
         "seed": 3,
     }
-    return IncrementalClassifier(method, "resnet8", **(defaults | settings))  # type: ignore[arg-type]
+    return conftest.classifier(method, **(defaults | settings))
 
 
 def same_state(first: IncrementalClassifier, second: IncrementalClassifier) -> bool:

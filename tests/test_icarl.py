@@ -10,8 +10,7 @@ from cotransport.config import Budget
 from cotransport.errors import ConfigError
 from cotransport.experiment import check_memory, evaluate
 from cotransport.recipe import load_recipe
-from tests.conftest import blobs
-from tests.test_distilling import classifier
+from tests.conftest import blobs, classifier
 
 
 def test_predicts_the_nearest_mean() -> None:

@@ -15,8 +15,7 @@ from cotransport.methods import known_methods
 from cotransport.methods.distilling import Distilling
 from cotransport.methods.wa import WA, ClippedHead, align
 from cotransport.network import CosineHead, LinearHead
-from tests.conftest import blobs
-from tests.test_distilling import classifier
+from tests.conftest import blobs, classifier
 
 
 def learned(method: object = "wa") -> IncrementalClassifier:
