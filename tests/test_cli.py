@@ -8,6 +8,7 @@ import pytest
 
 from cotransport import cli
 from cotransport.errors import CotransportError
+from cotransport.methods import known_methods
 
 QUICK = ["--set", "schedule.epochs=1", "--set", "methods=[replay]", "--set", "device.accelerator=cpu"]
 
@@ -54,6 +55,36 @@ def test_dry_run_shows_the_plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert code == 0
     for expected in ("5 tasks", "10 classes", "7 epochs", "finetune", "replay", "oracle", "exemplars"):
         assert expected in told
+
+
+def test_methods_that_keep_as_much_share_a_column(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, told = call(monkeypatch, capsys, "run", "--dry-run", "--set", "methods=[finetune, replay, wa]")
+    assert "2 methods" in told
+    _, told = call(monkeypatch, capsys, "run", "--dry-run", "--set", "methods=[replay, wa]")
+    assert "all methods" in told
+
+
+def test_methods_are_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    code, told = call(monkeypatch, capsys, "methods")
+    assert code == 0
+    for name, method in known_methods().items():
+        assert name in told
+        assert method.title in told
+
+
+def test_settings_of_a_method_are_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Own ones, inherited ones, and those whose default alone is another: their words are those of the class above."""
+    code, told = call(monkeypatch, capsys, "methods", "coil-tuned")
+    lines = told.splitlines()
+    assert code == 0
+    assert any(line.split()[:3] == ["rt_weight", "0.3", "Factor"] for line in lines)
+    assert any(line.split()[:2] == ["pt_epochs", "0.03"] for line in lines)
+    assert any(line.split()[:2] == ["predict_with", "head"] for line in lines)
+    code, told = call(monkeypatch, capsys, "methods", "iCaRL")
+    assert code == 2
+    assert "did you mean 'icarl'?" in told
 
 
 def test_recipes_are_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch.nn import functional as F
 
 from cotransport.config import Budget
 from cotransport.errors import ConfigError
-from cotransport.experiment import check_memory, evaluate
+from cotransport.experiment import check_memory, evaluate, plan
 from cotransport.recipe import load_recipe
 from tests.conftest import blobs, classifier
 
@@ -39,6 +41,26 @@ def test_the_mean_counts_and_the_head_is_reported() -> None:
 def test_without_exemplars_it_does_not_begin() -> None:
     with pytest.raises(ConfigError, match="needs an exemplar of every class"):
         classifier("icarl", memory=Budget(total=2)).learn(blobs(3, 8))
+
+
+def test_a_classifier_without_exemplars_of_old_classes_does_not_go_on_with_it() -> None:
+    """It would never answer again; images of the class mend it."""
+    clf = classifier("finetune").learn(blobs(2, 8)).set_params(method="icarl")
+    with pytest.raises(ConfigError, match=r"iCaRL .* none of 'class 0'.*partial_fit"):
+        clf.learn(blobs(1, 8, first=2))
+    assert len(clf.classes_) == 2
+    clf.partial_fit(blobs(3, 8))
+    assert len(clf.predict(blobs(3, 2))) == 6
+
+
+@pytest.mark.parametrize(
+    "method, needed",
+    [("icarl", True), ("replay", False), ("wa", False), ("{name: wa, rt_weight: 1}", True), ("coil", True)],
+)
+def test_who_needs_exemplars(method: str, needed: bool) -> None:
+    recipe = load_recipe("digits", ["memory.total=6", f"methods=[{method}]"])
+    with pytest.raises(ConfigError, match="needs an exemplar") if needed else nullcontext():
+        plan(recipe)
 
 
 def test_an_experiment_whose_memory_will_be_too_small_does_not_begin() -> None:

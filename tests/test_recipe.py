@@ -140,3 +140,11 @@ def test_a_dumped_recipe_reads_back() -> None:
 
 def test_methods_are_found_without_a_list() -> None:
     assert {"finetune", "replay", "oracle"} <= set(known_methods())
+
+
+def test_a_whole_list_does_not_undo_what_is_said_of_its_parts() -> None:
+    """In whichever order they come."""
+    whole, part = "methods=[bic, replay]", "methods.bic.validate_every=5"
+    for overrides in ([whole, part], [part, whole]):
+        recipe = load_recipe("digits", overrides)
+        assert recipe.methods[0].model_dump()["validate_every"] == 5

@@ -72,6 +72,8 @@ def common(
     "[bold]cotransport run[/]  the digits, in about two minutes\n\n"
     "[bold]cotransport run cifar100-b0-10 --dry-run[/]  what would be run\n\n"
     "[bold]cotransport run digits --set schedule.epochs=5 --set 'seeds=[1,2,3]'[/]  other settings, three seeds\n\n"
+    "[bold]cotransport run digits --set 'methods=[bic, wa]' --set methods.wa.rt_weight=1[/]  two methods, one changed "
+    "(see [bold]methods[/])\n\n"
     "[bold]cotransport run my-recipe.yaml --data photos --out runs/photos[/]  your own recipe and images"
 )
 def run(
@@ -129,6 +131,30 @@ def recipes() -> None:
     table = Table("recipe", "what it runs", box=None, header_style="bold")
     for name, path in bundled_recipes().items():
         table.add_row(name, str(yaml.safe_load(path.read_text(encoding="utf-8")).get("description", "")))
+    out.print(table)
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "[bold]cotransport methods[/]  all methods\n\n"
+    "[bold]cotransport methods bic[/]  the settings of one, for [bold]run --set methods.bic.KEY=VALUE[/]"
+)
+def methods(
+    name: Annotated[str | None, typer.Argument(help="A method's name.", show_default="all methods")] = None,
+) -> None:
+    """List the methods, or one method's settings."""
+    from cotransport.config import descriptions
+    from cotransport.methods import known_methods, make_method
+
+    if name is None:
+        table = Table("method", "", "what it does", box=None, header_style="bold")
+        for known, kind in known_methods().items():
+            table.add_row(known, kind.title, escape((kind.__doc__ or "").partition("\n")[0]))
+    else:
+        method = make_method(name)
+        table = Table("setting", "default", "what it is", box=None, header_style="bold")
+        for field, description in descriptions(type(method)).items():
+            table.add_row(field, escape(str(getattr(method, field))), escape(description))
     out.print(table)
 
 
@@ -243,11 +269,14 @@ def _show_plan(plan: Plan) -> None:
         f"{recipe.schedule.batch_size}\nmethods: {escape(names)}; seeds: {', '.join(map(str, recipe.seeds))}"
     )
     table = Table("task", "classes", "names", box=None, header_style="bold")
-    columns = {label_of(method): plan.exemplars(method) for method in recipe.methods}
-    for label in columns:
-        table.add_column(f"exemplars\n{escape(label)}", justify="right")
+    columns: dict[tuple[str, ...], list[str]] = {}  # the methods that keep so many exemplars
+    for method in recipe.methods:
+        columns.setdefault(tuple(plan.exemplars(method)), []).append(label_of(method))
+    for labels in columns.values():
+        some = labels[0] if len(labels) == 1 else f"{len(labels)} methods"
+        table.add_column(f"exemplars\n{escape('all methods' if len(columns) == 1 else some)}", justify="right")
     for number, task in enumerate(plan.split):
-        cells = [exemplars[number] for exemplars in columns.values()]
+        cells = [exemplars[number] for exemplars in columns]
         listed = ", ".join(plan.classes[label] for label in task)
         table.add_row(str(number + 1), str(len(task)), escape(listed), *cells)
     out.print(table)

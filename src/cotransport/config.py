@@ -23,7 +23,9 @@ SettingsType = TypeVar("SettingsType", bound="Settings")
 class Settings(BaseModel):
     """Immutable and strict about names: an unknown key is an error that shows the nearest known one."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )  # the last makes the strings below fields their descriptions
 
 
 class Data(Settings):
@@ -80,7 +82,7 @@ class Budget(Settings):
     @model_validator(mode="after")
     def _one_budget(self) -> Budget:
         if (self.total is None) == (self.per_class is None):
-            raise ValueError("give one of: total; per_class. Set the other to null")
+            raise ValueError("give one of: total; per_class. Set the other to null, as in --set memory.total=null")
         return self
 
     def quota(self, classes: int) -> int:
@@ -246,6 +248,20 @@ def validated(kind: type[SettingsType], values: Mapping[str, Any], where: str) -
         follows = [any(len(p) > len(loc) and p[: len(loc)] == loc for p in places) for loc in places]
         lines = [_explained(kind, detail) for detail, echo in zip(details, follows, strict=True) if not echo]
         raise ConfigError(f"{where}: " + "\n  ".join(lines)) from None
+
+
+def descriptions(kind: type[Settings]) -> dict[str, str]:
+    """What each field of some settings is, by its own words or those of the class it overrides.
+
+    >>> descriptions(Logging)
+    {'csv': '', 'tensorboard': ''}
+    """
+    told: dict[str, str] = {}
+    for name in kind.model_fields:
+        above = (base.model_fields.get(name) for base in kind.__mro__ if issubclass(base, Settings))
+        words = [field.description for field in above if field is not None and field.description]
+        told[name] = " ".join(words[0].split()) if words else ""
+    return told
 
 
 def _explained(kind: type[Settings], detail: Any) -> str:  # noqa: ANN401 (pydantic's ErrorDetails)

@@ -218,7 +218,10 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """Of both opinions the one that counts for this classifier's method."""
         if make_method(self.method).predict_with == "ncm":
             if scores.ncm is None:
-                raise _no_means()
+                raise ConfigError(
+                    "predict_with: the nearest class mean needs an exemplar of every class, and some have none. "
+                    "Set predict_with to head, or give images of them by partial_fit"
+                )
             return scores.ncm
         return scores.head
 
@@ -239,8 +242,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         new, task = len(data.classes) - len(known), len(sizes)
         fresh = before is None or method.from_scratch
         budget = method.budget(self._section(Budget, "memory"))
-        if method.predict_with == "ncm" and budget is not None and not budget.quota(len(data.classes)):
-            raise _no_means()
+        if method.predict_with == "ncm":
+            _check_means(method, budget, memory, data)
         trainer = self._trainer(task, listener, epochs, fresh=fresh)
         lesson = Lesson(data, memory.labelled(data.classes), len(known), new, self._section(Loss, "loss"))
 
@@ -251,8 +254,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             network, grown = copy.deepcopy(before.network), new
             if type(network.head) is not type(method.make_head(network.dimension, self._section(Head, "head"))):
                 raise ConfigError(
-                    f"method: {method.title} needs another head than this classifier has learned with. "
-                    "Go on with the method it began with, or begin a new classifier"
+                    f"method: {method.title} with these settings needs another head than this classifier has learned "
+                    "with. Go on with the method it began with, or begin a new classifier"
                 )
         with seeded(self.seed, _NEW_CLASSES, task):
             network.head.grow(grown)
@@ -380,8 +383,18 @@ def _as_settings(kind: type[SettingsType], value: Mapping[str, Any] | SettingsTy
     return made
 
 
-def _no_means() -> ConfigError:
-    return ConfigError("predict_with: 'ncm' needs an exemplar of every class. Raise memory.total or per_class")
+def _check_means(method: Method, budget: Budget | None, memory: Memory, data: LabelledImages) -> None:
+    """Before a lesson: will there be an exemplar of every class after it?"""
+    wanted = f"method: {method.title} answers with the nearest class mean and needs an exemplar of every class"
+    if budget is not None and not budget.quota(len(data.classes)):
+        raise ConfigError(f"{wanted}. Raise memory.total or per_class, or set predict_with to head")
+    counts = data.counts()
+    for number, exemplars in enumerate(memory.exemplars):
+        if not len(exemplars) and not counts[number]:
+            raise ConfigError(
+                f"{wanted}, and there is none of {data.classes[number]!r}. Give images of it by partial_fit, or set "
+                "predict_with to head"
+            )
 
 
 def _check_whole(name: str, value: object, at_least: int) -> None:

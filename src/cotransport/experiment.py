@@ -190,7 +190,7 @@ def check_memory(recipe: Recipe, classes: int) -> None:
     """Better now than when the memory gets too small."""
     for method in recipe.methods:
         budget = method.budget(recipe.memory)
-        if method.predict_with == "ncm" and budget is not None and not budget.quota(classes):
+        if method.needs_exemplars and budget is not None and not budget.quota(classes):
             raise ConfigError(
                 f"memory: {label_of(method)} needs an exemplar of each of {classes} classes, and there is room for "
                 f"{budget.total or 0}. Raise memory.total or per_class"
@@ -516,4 +516,6 @@ def plan(recipe: Recipe) -> Plan:
     """The plan of a recipe."""
     source = open_source(recipe.data)
     names = tuple(str(name) for name in source.classes)
-    return Plan(recipe, names, split_classes(source.classes, recipe.stream))
+    split = split_classes(source.classes, recipe.stream)
+    check_memory(recipe, sum(map(len, split)))
+    return Plan(recipe, names, split)

@@ -94,7 +94,8 @@ def load_recipe(name: str, overrides: Sequence[str] = (), data: str | None = Non
     values.setdefault("name", path.stem)
     if data is not None:
         _set(values, ["data", "source"], data)
-    for override in overrides:
+    # a whole list or section first, whatever the order, so that it does not undo what is said of its parts
+    for override in sorted(overrides, key=lambda override: override.partition("=")[0].count(".")):
         key, equals, text = override.partition("=")
         if not equals or not key:
             raise ConfigError(f"--set {override}: give key=value, for example --set schedule.epochs=5")
@@ -187,7 +188,8 @@ def _set(values: dict[str, Any], path: Sequence[str], value: object) -> None:
             elif part.isdigit() and int(part) < len(where):
                 key = int(part)
             else:
-                known = f"; named are: {', '.join(filter(None, labels))}" if any(labels) else ""
+                names = list(filter(None, labels))
+                known = f"{nearest(part.lower(), names)} Named are: {', '.join(names)}" if names else "."
                 raise ConfigError(f"{here}: not a position in a list of {len(where)}{known}")
         elif not isinstance(where, dict):
             raise ConfigError(f"{here}: there is nothing below {'.'.join(path[:place])}")

@@ -35,7 +35,7 @@ def make_method(value: str | Mapping[str, Any] | Method, where: str = "method") 
         raise ConfigError(f"{where}: the method's name is missing. Known: {', '.join(known)}")
     if not isinstance(name, str) or name not in known:
         raise ConfigError(
-            f"{where}.name: {name!r} is not a method{nearest(str(name), known)} Known: {', '.join(known)}"
+            f"{where}.name: {name!r} is not a method{nearest(str(name).lower(), known)} Known: {', '.join(known)}"
         )
     return validated(known[name], settings, f"{where} ({name})")
 

@@ -85,6 +85,11 @@ class Method(Settings):
             raise ValueError("a label names a folder: no slashes, nothing unprintable, no dot or space in front")
         return label
 
+    @property
+    def needs_exemplars(self) -> bool:
+        """Whether the method cannot do without an exemplar of every class."""
+        return self.predict_with == "ncm"
+
     def budget(self, budget: Budget) -> Budget | None:
         """The memory this method keeps of what it is allowed; None is everything."""
         return budget

@@ -45,13 +45,14 @@ class CorrectedHead(LinearHead):
 
 
 class BiC(Distilling):
-    """Eq. 3 on all but a few images, by which two numbers are then set that correct the new classes' logits."""
+    """Rehearsal with distillation, then two numbers that correct the new classes' logits, by images kept aside."""
 
     name = "bic"
     title = "BiC"
 
     validate_every: Annotated[int, Field(ge=2)] = 10
-    """One of so many exemplars is not trained on but validated with, and as many images of each new class."""
+    """The second of a class's exemplars, and from there one of so many, is not trained on but validated with; and as
+    many images of each new class, up to one of so many."""
     correction_prior: Annotated[float, Field(gt=0)] = 1.0
     """How much speaks for no correction, counted in images: it matters where there are few to validate with."""
 

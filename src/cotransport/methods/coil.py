@@ -42,6 +42,11 @@ class Coil(Distilling):
             raise ValueError("give a whole number of epochs, or a share of them from 0 to 1")
         return value
 
+    @property
+    def needs_exemplars(self) -> bool:
+        """Transport goes by class centres, in both directions."""
+        return super().needs_exemplars or self.prospective_init
+
     def initialise(self, network: Network, lesson: Lesson, trainer: Trainer) -> Tensor | None:
         """Algorithm 1, line 1: W_new = OT(exemplars, new images, W_old)."""
         if not (self.prospective_init and lesson.old_classes and lesson.new_classes):

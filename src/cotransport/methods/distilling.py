@@ -17,7 +17,7 @@ from cotransport.training import Moment, Objective, Trainer
 
 
 class Distilling(Transporting):
-    """Learns from new images, exemplars and the old model (Eq. 3); with `rt_weight` above 0 also by Eq. 5."""
+    """Learns from new images, exemplars and the old model (Eq. 3 of the paper); with `rt_weight` also by Eq. 5."""
 
     distil_over: Literal["old", "all"] = "old"
     """Classes of the student's softmax in the distillation; `all` is the letter of Eq. 2."""

@@ -8,7 +8,7 @@ from cotransport.methods.distilling import Distilling
 
 
 class ICarl(Distilling):
-    """Eq. 3, herded exemplars, and prediction by the nearest mean of the exemplars' features."""
+    """Rehearsal with distillation; the answer is the class with the nearest mean of its exemplars' features."""
 
     name = "icarl"
     title = "iCaRL"

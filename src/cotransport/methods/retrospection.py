@@ -38,7 +38,8 @@ class Transporting(Method):
     temperature: Annotated[float, Field(gt=0)] = 2.0
     """Of all distillation losses."""
     rt_weight: Annotated[float, Field(ge=0)] = 0.0
-    """Factor of the retrospective loss, beside its own weight that grows with the epochs; 0 is without it."""
+    """Factor of the retrospective loss, beside its own weight (epoch / epochs)^2, which is 0 in the first epoch; 0 is
+    without it."""
     rt_every: Positive = 10
     """Steps after which the retrospective plan is computed again; 1 is the letter of Alg. 1."""
     rt_images: Literal["all", "new"] = "all"
@@ -46,6 +47,11 @@ class Transporting(Method):
     rt_centres: Literal["running", "exact"] = "running"
     """Centres from the features of the last steps, or from a pass over all images for every plan, which is slow and not
     foreseen in a time budget."""
+
+    @property
+    def needs_exemplars(self) -> bool:
+        """Transport goes by class centres."""
+        return super().needs_exemplars or self.rt_weight > 0
 
     def plan(self, centres: Tensor, origin: slice, goal: slice) -> Tensor:
         """The plan from some classes to others, by the centres (classes, d) of all."""

@@ -34,7 +34,7 @@ class ClippedHead(LinearHead):
 
 
 class WA(Distilling):
-    """Eq. 3, then one factor for the new classes' weights, so that they are as long as the old ones in the mean."""
+    """Rehearsal with distillation, then a factor that makes new weights as long as the old ones in the mean."""
 
     name = "wa"
     title = "WA"
@@ -78,6 +78,6 @@ def _check_features(network: Network, lesson: Lesson, trainer: Trainer) -> None:
     if bool((trainer.features(network, lesson.new.images.first(IMAGES_LOOKED_AT)) < 0).any()):
         message = (
             "wa: the backbone gives negative features, and with those, weights that may not be negative tell classes "
-            "apart less well. Set the method's clip_weights to false"
+            "apart less well. Begin anew with the method's clip_weights set to false"
         )
         warnings.warn(message, CotransportWarning, stacklevel=5)
