@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-# Okabe and Ito's colours, safe for colour-blind readers, without the two that vanish on black or on white
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+# Okabe and Ito's colours, safe for colour-blind readers, without the two that vanish on black or on white; a violet more
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8B5FBF")
 # each as (matplotlib, plotly)
 MARKERS = (
     ("o", "circle"),
@@ -15,6 +15,7 @@ MARKERS = (
     ("D", "diamond"),
     ("v", "triangle-down"),
     ("P", "cross"),
+    ("*", "star"),
 )
 DASHES = (("-", "solid"), ("--", "dash"), (":", "dot"), ("-.", "dashdot"))
 
