@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: help demo test bench lint check format clean
 
 help:
-	@echo "make demo    a class-incremental run on real digits, and its report (three minutes after the install)"
+	@echo "make demo    a class-incremental run on real digits, and its report (two minutes after the install)"
 	@echo "make test    the fast tests"
 	@echo "make bench   speed, against an ideal loop (about ten minutes on a quiet machine)"
 	@echo "make lint    format, style, types and layers"

@@ -69,7 +69,7 @@ def common(
 
 @app.command(
     epilog="Examples:\n\n"
-    "[bold]cotransport run[/]  the digits, in about three minutes\n\n"
+    "[bold]cotransport run[/]  the digits, in about two minutes\n\n"
     "[bold]cotransport run cifar100-b0-10 --dry-run[/]  what would be run\n\n"
     "[bold]cotransport run digits --set schedule.epochs=5 --set 'seeds=[1,2,3]'[/]  other settings, three seeds\n\n"
     "[bold]cotransport run digits --set 'methods=[bic, wa]' --set methods.wa.rt_weight=1[/]  two methods, one changed "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-# Okabe and Ito's colours, safe for colour-blind readers, without the two that vanish on black or on white; a violet more
+# Okabe and Ito's colours, safe for colour-blind readers, without the two that vanish on black or white, and a violet
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8B5FBF")
 # each as (matplotlib, plotly)
 MARKERS = (
