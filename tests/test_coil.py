@@ -273,9 +273,12 @@ def test_a_convex_weight_is_at_most_one() -> None:
     assert Coil(kd_weight=1.5, combine="additive").kd_weight == 1.5
 
 
-def test_needs_an_exemplar_of_every_old_class() -> None:
-    clf = classifier("coil", memory=Budget(per_class=0)).learn(blobs(2, 8))
-    with pytest.raises(ConfigError, match=r"memory.*exemplar"):
+def test_needs_an_exemplar_of_every_class() -> None:
+    """Said before the first lesson; and where another method has kept none."""
+    with pytest.raises(ConfigError, match=r"memory: COIL .* exemplar of every class.*Raise"):
+        classifier("coil", memory=Budget(per_class=0)).learn(blobs(2, 8))
+    clf = classifier("finetune").learn(blobs(2, 8)).set_params(method="coil")
+    with pytest.raises(ConfigError, match=r"memory: COIL .* none of 'class 0', 'class 1'"):
         clf.learn(blobs(2, 8, first=2))
     assert len(clf.classes_) == 2
     without = {"name": "coil", "prospective_init": False, "rt_weight": 0}

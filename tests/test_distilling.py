@@ -116,7 +116,9 @@ def test_a_method_with_another_head_cannot_go_on() -> None:
 @compared
 def test_retrospection_needs_an_exemplar_of_every_class(name: str) -> None:
     method = {"name": name, "rt_weight": 1.0, "predict_with": "head"}
-    clf = classifier(method, memory=Budget(per_class=0)).learn(blobs(2, 8))
+    with pytest.raises(ConfigError, match=r"memory.*exemplar"):
+        classifier(method, memory=Budget(per_class=0)).learn(blobs(2, 8))
+    clf = classifier(method).learn(blobs(2, 8)).set_params(memory=Budget(per_class=0))
     with pytest.raises(ConfigError, match=r"memory.*exemplar"):
         clf.learn(blobs(2, 8, first=2))
     assert len(clf.classes_) == 2

@@ -241,9 +241,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         data = _renumbered(data, known, known_classes)
         new, task = len(data.classes) - len(known), len(sizes)
         fresh = before is None or method.from_scratch
-        budget = method.budget(self._section(Budget, "memory"))
-        if method.predict_with == "ncm":
-            _check_means(method, budget, memory, data)
+        if method.needs_exemplars:
+            _check_exemplars(method, self._section(Budget, "memory"), memory, data)
         trainer = self._trainer(task, listener, epochs, fresh=fresh)
         lesson = Lesson(data, memory.labelled(data.classes), len(known), new, self._section(Loss, "loss"))
 
@@ -383,18 +382,17 @@ def _as_settings(kind: type[SettingsType], value: Mapping[str, Any] | SettingsTy
     return made
 
 
-def _check_means(method: Method, budget: Budget | None, memory: Memory, data: LabelledImages) -> None:
-    """Before a lesson: will there be an exemplar of every class after it?"""
-    wanted = f"method: {method.title} answers with the nearest class mean and needs an exemplar of every class"
+def _check_exemplars(method: Method, allowed: Budget, memory: Memory, data: LabelledImages) -> None:
+    """Before a lesson: does every class have images, and will every class have an exemplar after it?"""
+    wanted = f"{method.title} with these settings needs an exemplar of every class"
+    budget = method.budget(allowed)
     if budget is not None and not budget.quota(len(data.classes)):
-        raise ConfigError(f"{wanted}. Raise memory.total or per_class, or set predict_with to head")
+        raise ConfigError(f"memory: {wanted}. Raise memory.total or per_class")
     counts = data.counts()
-    for number, exemplars in enumerate(memory.exemplars):
-        if not len(exemplars) and not counts[number]:
-            raise ConfigError(
-                f"{wanted}, and there is none of {data.classes[number]!r}. Give images of it by partial_fit, or set "
-                "predict_with to head"
-            )
+    without = [number for number, kept in enumerate(memory.exemplars) if not len(kept) and not counts[number]]
+    if without:
+        names = ", ".join(repr(data.classes[number]) for number in without)
+        raise ConfigError(f"memory: {wanted}, and there is none of {names}. Give images of them too, by partial_fit")
 
 
 def _check_whole(name: str, value: object, at_least: int) -> None:

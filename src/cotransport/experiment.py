@@ -94,11 +94,11 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = Fa
     recipe = suited(recipe, source)
     split = split_classes(source.classes, recipe.stream)
     tasks = len(split)
+    check_memory(recipe, sum(map(len, split)))
     pending = _agreed(fabric, lambda: _prepared(recipe, tasks, out, resume=resume, overwrite=overwrite))
     if pending:
         stream = TaskStream(load(source, recipe.data), split)
         check_classes(stream)
-        check_memory(recipe, len(stream.classes))
         for one in runs_of(recipe):
             if one.folder not in pending:
                 continue

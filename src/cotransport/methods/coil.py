@@ -12,7 +12,6 @@ from cotransport import losses
 from cotransport.data import Batch
 from cotransport.methods.base import Lesson
 from cotransport.methods.distilling import Distilling
-from cotransport.methods.retrospection import check_exemplars
 from cotransport.network import Network, Output
 from cotransport.training import Moment, Trainer
 from cotransport.transport import class_centres, transport_classifier
@@ -51,7 +50,6 @@ class Coil(Distilling):
         """Algorithm 1, line 1: W_new = OT(exemplars, new images, W_old)."""
         if not (self.prospective_init and lesson.old_classes and lesson.new_classes):
             return None
-        check_exemplars(lesson)
         data, head = lesson.everything, network.head
         features = trainer.features(network, data.images)
         centres = class_centres(features, data.labels, head.classes, unit=self.centres == "unit")

@@ -14,7 +14,6 @@ from torch import Tensor
 from cotransport import losses
 from cotransport.config import Positive
 from cotransport.data import Batch
-from cotransport.errors import ConfigError
 from cotransport.methods.base import Lesson, Method
 from cotransport.network import Network, Output
 from cotransport.training import Moment, Trainer
@@ -62,7 +61,6 @@ class Retrospection:
     """Eq. 5 during one training: the new classifier, transported to the old classes, against the old model."""
 
     def __init__(self, settings: Transporting, network: Network, lesson: Lesson, trainer: Trainer) -> None:
-        check_exemplars(lesson)
         self._settings, self._network, self._lesson, self._trainer = settings, network, lesson, trainer
         self._unit = settings.centres == "unit"
         self._classes = lesson.old_classes + lesson.new_classes
@@ -114,12 +112,3 @@ class Retrospection:
         if self._trainer.shard.processes > 1:  # each process has seen its own part of every batch
             sums, counts = self._trainer.reduced(sums.clone(), "sum"), self._trainer.reduced(counts.clone(), "sum")
         return centres_of_sums(sums, counts, unit=self._unit)
-
-
-def check_exemplars(lesson: Lesson) -> None:
-    """Transport goes by class centres, so every class needs an image."""
-    if not bool((lesson.everything.counts() > 0).all()):
-        raise ConfigError(
-            "memory: transport needs an exemplar of every old class, and some have none. "
-            "Raise memory.total or per_class, or use a method without transport"
-        )
