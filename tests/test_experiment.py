@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from cotransport import IncrementalClassifier, experiment
 from cotransport.data import DataSet, LabelledImages
-from cotransport.errors import DataError, RunError, TrainingError
+from cotransport.errors import ConfigError, DataError, RunError, TrainingError
 from cotransport.recipe import Recipe, load_recipe
 from cotransport.results import Result, Step, find_results
 from cotransport.stream import TaskStream
@@ -396,3 +396,12 @@ def test_looking_at_new_classes_first_changes_nothing(transported: list[Step], t
     [blind] = experiment.run(recipe("methods=[coil]", "seeds=[1]"), tmp_path, watcher=Quiet())
     assert [step.per_task for step in blind.steps] == [step.per_task for step in transported]
     assert all(step.initial is None for step in blind.steps)
+
+
+def test_a_memory_that_is_too_small_is_refused_before_old_runs_are_removed(tmp_path: Path) -> None:
+    old = tmp_path / "coil-seed1" / "recipe.json"
+    old.parent.mkdir()
+    old.write_text("{}")
+    with pytest.raises(ConfigError, match=r"memory: coil needs an exemplar of each of 10 classes"):
+        experiment.run(recipe("methods=[coil]", "memory.total=9"), tmp_path, overwrite=True, watcher=Quiet())
+    assert old.is_file()
