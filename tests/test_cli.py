@@ -44,6 +44,7 @@ def test_help_has_examples(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     code, told = call(monkeypatch, capsys, "run", "--help")
     assert code == 0
     assert "cotransport run cifar100-b0-10 --dry-run" in told
+    assert "--set 'methods=[bic, wa]'" in " ".join(told.split())  # brackets are markup unless escaped
 
 
 def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
