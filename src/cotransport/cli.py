@@ -72,8 +72,8 @@ def common(
     "[bold]cotransport run[/]  the digits, in about two minutes\n\n"
     "[bold]cotransport run cifar100-b0-10 --dry-run[/]  what would be run\n\n"
     "[bold]cotransport run digits --set schedule.epochs=5 --set 'seeds=[1,2,3]'[/]  other settings, three seeds\n\n"
-    "[bold]cotransport run digits --set 'methods=\\[bic, wa]' --set methods.wa.rt_weight=1[/]  two methods, one changed "
-    "(see [bold]methods[/])\n\n"
+    "[bold]cotransport run digits --set 'methods=\\[bic, wa]' --set methods.wa.rt_weight=1[/]  two methods, one "
+    "changed (see [bold]methods[/])\n\n"
     "[bold]cotransport run my-recipe.yaml --data photos --out runs/photos[/]  your own recipe and images"
 )
 def run(
