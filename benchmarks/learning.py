@@ -206,7 +206,7 @@ def step_seconds(method: Method, backbone: str, classes: int, steps: int) -> tup
             ideal.append(time.perf_counter() - begun)
             return objective(batch, output, moment)
 
-        return loss
+        return Objective(loss)
 
     ideal_step()  # memory is set up
     begun = time.perf_counter()
@@ -259,7 +259,7 @@ def arithmetic() -> Iterator[Figure]:
     ]
     for backbone, size, batch_size in cases:
         network, batch = make_network(backbone, size, 10), fixed_batch(size, 10, batch_size)
-        run = ideal_training(network, cross_entropy, batch, 1)
+        run = ideal_training(network, Objective(cross_entropy), batch, 1)
         with FlopCounterMode(display=False) as counter:
             run()
         seconds = in_turns({"multiply": multiply, "net": run}, rounds=6)
@@ -282,7 +282,7 @@ def cross_entropy(batch: Batch, output: Output, moment: Moment) -> Tensor:
 def batches() -> Iterator[Figure]:
     """The in-memory pipeline alone, against what training consumes."""
     data, network = noise(16 * BATCH, 32, 10), make_network("fast", 32, 10)
-    train = ideal_training(network, cross_entropy, fixed_batch(32, 10), 16)
+    train = ideal_training(network, Objective(cross_entropy), fixed_batch(32, 10), 16)
     for padding in ("reflect", "zero"):
         settings = Augmentation(padding=padding, brightness=0.25)
         pipeline = partial(all_batches, data, settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
@@ -12,9 +13,11 @@ import pytest
 import torch
 
 from cotransport import IncrementalClassifier
-from cotransport.config import Budget, Schedule
+from cotransport.checkpoints import Checkpoint, Checkpoints
+from cotransport.config import Budget, Device, Schedule
 from cotransport.data import LabelledImages, PixelImages
 from cotransport.methods import known_methods
+from cotransport.training import Figures
 from tests import conftest
 from tests.conftest import blobs
 
@@ -48,6 +51,59 @@ def test_learns_two_tasks(method: str, two_tasks: Tasks) -> None:
     clf.learn(two_tasks[1])
     newest = blobs(2, 10, first=2, seed=9)
     assert clf.score(newest) > 0.8
+
+
+class Killed(BaseException):
+    """As if the process had ended there."""
+
+
+@every_method
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.8, 1.0])
+def test_goes_on_after_any_step_as_if_nothing_had_been(
+    method: str, share: float, two_tasks: Tasks, tmp_path: Path
+) -> None:
+    """Killed after the first step, at the end of an epoch, within the next, and after the last step."""
+    settings = {
+        "schedule": Schedule(epochs=2, batch_size=16, learning_rate=0.1),
+        "device": Device(accelerator="cpu", checkpoint_seconds=0),
+    }
+    whole = classifier(method, **settings).learn(two_tasks[0])
+    killed = copy.copy(whole)
+    before, told = killed.state_, list[Figures]()
+
+    class Dies(Checkpoints):
+        def save(self, training: int, checkpoint: Checkpoint, **process: object) -> None:
+            super().save(training, checkpoint, **process)  # type: ignore[arg-type]
+            if checkpoint.steps == max(1, round(share * told[-1].steps)):
+                raise Killed
+
+    with pytest.raises(Killed):
+        killed.learn(two_tasks[1], checkpoints=Dies(tmp_path), listener=told.append)
+    assert killed.state_ is before
+    (left,) = (path for path in tmp_path.iterdir())
+    told.clear()
+    killed.learn(two_tasks[1], checkpoints=Checkpoints(tmp_path), listener=told.append)
+    assert told[0].step == int(left.name.split("-")[2]) > 0
+    whole.learn(two_tasks[1])
+    assert same_state(whole, killed)
+
+
+@every_method
+def test_is_the_same_after_saving_and_loading(method: str, two_tasks: Tasks, tmp_path: Path) -> None:
+    clf = classifier(method, schedule=Schedule(epochs=2, batch_size=16, learning_rate=0.1))
+    clf.learn(two_tasks[0])
+    assert clf.save(tmp_path / "model") == 1
+    loaded = IncrementalClassifier.load(tmp_path / "model", device=Device(accelerator="cpu"))
+    for twin in (clf, loaded):
+        twin.learn(two_tasks[1])
+    assert same_state(clf, loaded)
+    assert loaded.save(tmp_path / "model") == 2
+    again = IncrementalClassifier.load(tmp_path / "model")
+    test = blobs(4, 10, seed=8)
+    assert same_state(clf, again)
+    assert torch.equal(clf.scores(test).head, again.scores(test).head)
+    np.testing.assert_array_equal(clf.predict_proba(test), again.predict_proba(test))
+    assert again.built_from() == clf.built_from()
 
 
 @every_method

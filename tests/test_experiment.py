@@ -35,7 +35,7 @@ class Quiet:
         self.images: list[int] = []
         self.steps = 0
 
-    def run_begun(self, run: experiment.Run, work: Sequence[float]) -> None:
+    def run_begun(self, run: experiment.Run, work: Sequence[float], done: int = 0) -> None:
         self.begun.append(run.folder)
         self.work.append(work)
 
@@ -270,7 +270,7 @@ def test_a_run_with_a_time_budget_can_be_followed(tmp_path: Path) -> None:
 
 def test_a_resumed_run_follows_its_own_record(tmp_path: Path) -> None:
     class Stops(Quiet):
-        def task_done(self, step: Step) -> None:
+        def figures(self, figures: Figures) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -211,6 +211,9 @@ class Device(Settings):
     """Compile the network; pays off in long trainings on a GPU."""
     workers: Annotated[int, Field(ge=0)] | None = None
     """Processes that decode images which are too large to keep in memory; by default up to four."""
+    checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0
+    """Time after which a training's state is written to the disk: not more than this is lost if it is killed. Slow
+    disks get more time, so that writing takes at most a fiftieth of it all; 0 is after every step, for tests."""
 
 
 class Logging(Settings):

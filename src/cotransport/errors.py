@@ -23,6 +23,16 @@ class RunError(CotransportError):
     """A run's folder that cannot be used as it is."""
 
 
+class ModelError(CotransportError):
+    """A model folder that cannot be used as it is."""
+
+
+class StorageError(CotransportError, OSError):
+    """A file that could not be written. What was saved before is untouched."""
+
+    exit_code = 1
+
+
 class TrainingError(CotransportError, RuntimeError):
     """Training that could not go on. What was learned before the task is untouched."""
 

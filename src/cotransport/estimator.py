@@ -7,10 +7,13 @@ replaces the old one at the very end, so nothing is lost if anything fails on th
 from __future__ import annotations
 
 import copy
+import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cotransport import backbones, config
+from cotransport.checkpoints import Checkpoints
 from cotransport.config import Augmentation, Backbone, Budget, Device, Head, Loss, Optimiser, Schedule, Settings
 from cotransport.data import (
     Images,
@@ -33,9 +37,10 @@ from cotransport.data import (
     labelled,
     sample,
 )
-from cotransport.errors import ConfigError, CotransportWarning, DataError
+from cotransport.errors import ConfigError, CotransportWarning, DataError, ModelError
 from cotransport.memory import Memory, herding
 from cotransport.methods import Lesson, Method, make_method
+from cotransport.model_store import ModelStore, Snapshot
 from cotransport.network import CosineHead, Network, Output
 from cotransport.randomness import seeded
 from cotransport.training import Listener, Trainer
@@ -45,6 +50,15 @@ SettingsType = TypeVar("SettingsType", bound=Settings)
 IMAGES_FOR_STEM = 256
 """Images of the first task by which the fast net's stem is set, at most."""
 _NEW_NETWORK, _NEW_CLASSES = 0, 1  # places of a run's random draws
+_SECTIONS: dict[str, type[Settings]] = {
+    "memory": Budget,
+    "schedule": Schedule,
+    "optimiser": Optimiser,
+    "loss": Loss,
+    "augmentation": Augmentation,
+    "head": Head,
+}
+"""Settings that a model keeps. Where it runs is not among them: it may be loaded on another machine."""
 
 
 @dataclass(frozen=True)
@@ -132,18 +146,30 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.seed = seed
 
     def learn(
-        self, images: object, labels: object = None, *, listener: Listener | None = None, epochs: int | None = None
+        self,
+        images: object,
+        labels: object = None,
+        *,
+        known_classes: Literal["refuse", "extend"] = "refuse",
+        listener: Listener | None = None,
+        epochs: int | None = None,
+        checkpoints: Checkpoints | None = None,
     ) -> IncrementalClassifier:
-        """Learn the classes of a new task; none of them may be known.
+        """Learn the classes of a new task.
 
         images : a folder with a subfolder per class or a Hugging Face data set (path or id), without labels; or uint8
             (n, h, w, 3), or a list of files, with a label for each.
+        known_classes : images of a class that is known already are refused, or give it more to learn from.
         listener : is told how the training goes.
         epochs : train so many, whatever the schedule says, to repeat a training that a time budget has limited.
+        checkpoints : where the training's state is kept; the same lesson goes on from there, whatever ended it.
         """
         if epochs is not None:
             _check_whole("epochs", epochs, at_least=1)
-        self._learn(self._sized(images, labels), listener, epochs=epochs)
+        if known_classes not in {"refuse", "extend"}:
+            raise ConfigError(f"known_classes: give 'refuse' or 'extend', not {known_classes!r}")
+        extend = known_classes == "extend"
+        self._learn(self._sized(images, labels), listener, epochs=epochs, known_classes=extend, checkpoints=checkpoints)
         return self
 
     def partial_fit(self, X: object, y: object = None, classes: object = None) -> IncrementalClassifier:  # noqa: N803
@@ -164,6 +190,88 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         twin = copy.copy(self)
         twin._learn(self._sized(images, labels), None, train=False)
         return twin
+
+    def save(self, folder: str | os.PathLike[str]) -> int:
+        """Write this classifier into a model folder, as its newest and current version; returns the version's number.
+
+        Earlier versions stay. No code and no pickle is written: weights, images and JSON.
+        """
+        store = ModelStore(Path(folder))
+        with store.locked():
+            parent = store.manifest().current if store.exists else None
+            return store.write(self.snapshot(), parent=parent)
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | os.PathLike[str],
+        version: int | None = None,
+        *,
+        backbone: nn.Module | None = None,
+        device: Mapping[str, Any] | Device = Device(),
+    ) -> IncrementalClassifier:
+        """The classifier in a model folder: its current version, or another. Nothing in the folder is executed.
+
+        backbone : the module that the classifier was made with, where it was not made with a name; it gets the weights
+            of the folder.
+        """
+        return cls.from_snapshot(ModelStore(Path(folder)).read(version), backbone=backbone, device=device)
+
+    def snapshot(self) -> Snapshot:
+        """All that makes this classifier, for `model_store`."""
+        state = self._state()
+        settings: dict[str, Any] = {
+            name: self._section(kind, name).model_dump(mode="json") for name, kind in _SECTIONS.items()
+        }
+        settings["method"] = make_method(self.method).dumped()
+        settings["backbone"] = None if isinstance(self.backbone, nn.Module) else self._named_backbone().model_dump()
+        settings["image_size"], settings["seed"] = self.image_size, int(self.seed)
+        tensors = {f"network.{name}": tensor for name, tensor in state.network.state_dict().items()}
+        if state.plan is not None:
+            tensors["plan"] = state.plan
+        return Snapshot(settings, state.classes, state.task_sizes, state.image_size, tensors, state.memory)
+
+    @classmethod
+    def from_snapshot(
+        cls, snapshot: Snapshot, *, backbone: nn.Module | None = None, device: Mapping[str, Any] | Device = Device()
+    ) -> IncrementalClassifier:
+        """The classifier that a snapshot was taken of."""
+        settings = dict(snapshot.settings)
+        named = settings.pop("backbone", None)
+        try:
+            if named is not None:
+                chosen: Backbone | nn.Module = _as_settings(Backbone, named, "backbone")
+            elif backbone is not None:
+                chosen = backbone
+            else:
+                raise ModelError(
+                    "this model was made with a torch module of its user's own. Give a module of the same kind: "
+                    "load(..., backbone=module)"
+                )
+            classifier = cls(
+                make_method(settings.pop("method", None)),
+                chosen,
+                image_size=settings.pop("image_size", None),
+                seed=settings.pop("seed", 0),
+                device=device,
+                **{name: _as_settings(kind, settings.pop(name, {}), name) for name, kind in _SECTIONS.items()},
+            )
+            network = classifier._remade_network(snapshot)
+        except ConfigError as error:
+            raise ModelError(
+                f"the model's settings cannot be used, perhaps it is of a later release: {error}"
+            ) from None
+        if settings:
+            raise ModelError(f"the model has a setting {next(iter(settings))!r}, which is of a later release. Upgrade")
+        classifier.state_ = State(
+            snapshot.classes,
+            snapshot.task_sizes,
+            snapshot.image_size,
+            network.eval(),
+            snapshot.memory,
+            snapshot.tensors.get("plan"),
+        )
+        return classifier
 
     @property
     def classes_(self) -> npt.NDArray[Any]:
@@ -233,6 +341,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         epochs: int | None = None,
         known_classes: bool = False,
         train: bool = True,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
         before: State | None = getattr(self, "state_", None)
         method = make_method(self.method)
@@ -243,7 +352,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         fresh = before is None or method.from_scratch
         if method.needs_exemplars:
             _check_exemplars(method, self._section(Budget, "memory"), memory, data)
-        trainer = self._trainer(task, listener, epochs, fresh=fresh)
+        trainer = replace(self._trainer(task, fresh=fresh), listener=listener, epochs=epochs, checkpoints=checkpoints)
         lesson = Lesson(data, memory.labelled(data.classes), len(known), new, self._section(Loss, "loss"))
 
         if before is None or fresh:
@@ -282,8 +391,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             if isinstance(self.backbone, nn.Module):
                 backbone = copy.deepcopy(self.backbone)
             else:
-                named = {"name": self.backbone} if isinstance(self.backbone, str) else self.backbone
-                backbone = backbones.build(_as_settings(Backbone, named, "backbone"), size)
+                backbone = backbones.build(self._named_backbone(), size)
             head = method.make_head(backbones.feature_dimension(backbone, size), self._section(Head, "head"))
         images, workers = lesson.new.images, trainer.device.workers
         if before is None:
@@ -298,6 +406,39 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             else:
                 fast.look_at(network.normalised(sample(images, IMAGES_FOR_STEM, workers)))
         return network
+
+    def _remade_network(self, snapshot: Snapshot) -> Network:
+        """A network with a snapshot's weights. They are compared with its shapes before any memory is taken for it."""
+        own = isinstance(self.backbone, nn.Module)
+        with nullcontext() if own else torch.device("meta"):  # meta: shapes without numbers
+            if isinstance(self.backbone, nn.Module):
+                backbone = copy.deepcopy(self.backbone)
+            else:
+                backbone = backbones.build(self._named_backbone(), snapshot.image_size)
+            dimension = backbones.feature_dimension(backbone, snapshot.image_size)
+            head = make_method(self.method).make_head(dimension, self._section(Head, "head"))
+            head.grow(len(snapshot.classes))
+            network = Network(backbone, head, torch.zeros(3), torch.ones(3))
+        stored = {
+            name.removeprefix("network."): tensor
+            for name, tensor in snapshot.tensors.items()
+            if name.startswith("network.")
+        }
+        wanted = network.state_dict()
+        for name in (*wanted, *stored):
+            pair = [(part[name].shape, part[name].dtype) if name in part else None for part in (wanted, stored)]
+            if pair[0] != pair[1]:
+                raise ModelError(
+                    f"the weights do not fit the network, first at {name!r}. "
+                    + ("Give a module of the kind that it was made with" if own else "Restore the model from a backup")
+                )
+        network.load_state_dict(stored, assign=not own)
+        return network
+
+    def _named_backbone(self) -> Backbone:
+        assert not isinstance(self.backbone, nn.Module)
+        named = {"name": self.backbone} if isinstance(self.backbone, str) else self.backbone
+        return _as_settings(Backbone, named, "backbone")
 
     def _updated_memory(
         self, method: Method, memory: Memory, data: LabelledImages, network: Network, trainer: Trainer
@@ -346,9 +487,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             return means
         return cached[1]
 
-    def _trainer(
-        self, task: int = 0, listener: Listener | None = None, epochs: int | None = None, *, fresh: bool = True
-    ) -> Trainer:
+    def _trainer(self, task: int = 0, *, fresh: bool = True) -> Trainer:
         schedule = self._section(Schedule, "schedule")
         if not fresh and schedule.later_learning_rate is not None:
             schedule = schedule.model_copy(update={"learning_rate": schedule.later_learning_rate})
@@ -359,8 +498,6 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             optimiser=self._section(Optimiser, "optimiser"),
             augmentation=self._section(Augmentation, "augmentation"),
             device=self._section(Device, "device"),
-            listener=listener,
-            epochs=epochs,
         )
 
     def _section(self, kind: type[SettingsType], name: str) -> SettingsType:

@@ -11,9 +11,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -22,13 +23,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cotransport import __version__, metrics
+from cotransport.checkpoints import Checkpoints
 from cotransport.config import Augmentation
 from cotransport.data import LabelledImages, Source, load, open_source
-from cotransport.errors import ConfigError, CotransportError, DataError, RunError
+from cotransport.errors import ConfigError, CotransportError, DataError, ModelError, RunError
 from cotransport.estimator import IncrementalClassifier
+from cotransport.files import write_atomically
 from cotransport.methods import Method
+from cotransport.model_store import ModelStore
 from cotransport.recipe import Recipe, label_of
-from cotransport.results import RESULT, InitialAccuracy, Origin, Result, SourceShare, Step, Transport, write_atomically
+from cotransport.results import RESULT, InitialAccuracy, Origin, Result, SourceShare, Step, Transport
 from cotransport.stream import Split, Task, TaskStream, split_classes
 from cotransport.training import Figures, fabric_for
 from cotransport.transport import class_centres, effective_sources
@@ -38,6 +42,9 @@ STARTED = "recipe.json"
 
 EPOCHS = "epochs.json"
 """The epochs of each task, written before its first step: what a time budget bought once is followed afterwards."""
+
+PROGRESS = "progress"
+"""What an unfinished run has learned: a model folder with the last task's state, and the training that goes on."""
 
 SOURCES = 5
 """Old classes that are named for each new class in a result; the plan has them all."""
@@ -66,8 +73,8 @@ class Run:
 class Watcher(Protocol):
     """Is told how an experiment goes."""
 
-    def run_begun(self, run: Run, work: Sequence[float]) -> None:
-        """A run begins; `work` is what each task will take, in a unit of its own."""
+    def run_begun(self, run: Run, work: Sequence[float], done: int = 0) -> None:
+        """A run begins, or goes on after `done` tasks; `work` is what each task takes, in a unit of its own."""
 
     def figures(self, figures: Figures) -> None:
         """The training of a task goes on."""
@@ -109,48 +116,86 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = Fa
             result = _one_run(recipe, one, stream, folder, pending[one.folder], watcher)
             if first:
                 result.save(folder)
+                shutil.rmtree(folder / PROGRESS, ignore_errors=True)
     fabric.barrier()
     return [Result.load(out / one.folder / RESULT) for one in runs_of(recipe)]
 
 
 def _one_run(recipe: Recipe, one: Run, stream: TaskStream, folder: Path, epochs: list[int], watcher: Watcher) -> Result:
-    """Learn and evaluate task after task; `epochs` are those recorded earlier, for some of the tasks or none."""
-    classifier = classifier_for(recipe, one)
-    log = _Log(recipe, folder)
-    first = fabric_for(recipe.device).is_global_zero
-    if first:
-        watcher.run_begun(one, expected_work(recipe, one.method, stream))
-    steps: list[Step] = []
-    confusion = np.zeros((0, 0), dtype=np.int64)
-    for task in stream:
-        told: list[Figures] = []
+    """Learn and evaluate task after task, from where an earlier process has stopped.
 
-        def listen(figures: Figures, task: int = task.number, told: list[Figures] = told) -> None:
-            told[:] = [figures]
-            if first and figures.step == 0:
-                epochs[task : task + 1] = [figures.epochs]
-                write_atomically(folder / EPOCHS, json.dumps(epochs))
-            log.figures(figures)
-            if first:
-                watcher.figures(figures)
-
-        initial = initial_accuracy(classifier, task) if recipe.initial_accuracy and task.number else None
-        begun = time.perf_counter()
-        recorded = epochs[task.number] if task.number < len(epochs) else None
-        classifier.learn(task.train, listener=listen, epochs=recorded)
-        seconds = time.perf_counter() - begun
-        sizes = stream.sizes[: task.number + 1]
-        step, confusion = evaluate(classifier, task.seen_test, sizes, recipe.metric)
-        carried = transport_record(classifier)
-        step = step.model_copy(update={"train_seconds": seconds, "transport": carried, "initial": initial})
-        for last in told:  # none, if the method has not trained at all
-            step = step.model_copy(update={"images_per_second": last.images_per_second, "epochs": last.epochs})
-        steps.append(step)
-        log.step(step, task.number)
+    epochs : those recorded earlier, for some of the tasks or none.
+    """
+    fabric = fabric_for(recipe.device)
+    first, store = fabric.is_global_zero, ModelStore(folder / PROGRESS)
+    with store.locked() if first else nullcontext():
+        so_far = _taken_up(recipe, one, store)
+        fabric.barrier()  # all have read it before it is written again
+        classifier, steps, confusion = so_far.classifier, so_far.steps, so_far.confusion
+        log = _Log(recipe, folder)
         if first:
-            watcher.task_done(step)
-    log.close()
+            watcher.run_begun(one, expected_work(recipe, one.method, stream), len(steps))
+        for task in (stream[number] for number in range(len(steps), len(stream))):
+            told: list[Figures] = []
+
+            def listen(figures: Figures, task: int = task.number, told: list[Figures] = told) -> None:
+                if first and not told:
+                    epochs[task : task + 1] = [figures.epochs]
+                    write_atomically(folder / EPOCHS, json.dumps(epochs))
+                told[:] = [figures]
+                log.figures(figures)
+                if first:
+                    watcher.figures(figures)
+
+            initial = initial_accuracy(classifier, task) if recipe.initial_accuracy and task.number else None
+            begun = time.perf_counter()
+            recorded = epochs[task.number] if task.number < len(epochs) else None
+            checkpoints = Checkpoints(store.unfinished / str(task.number))
+            classifier.learn(task.train, listener=listen, epochs=recorded, checkpoints=checkpoints)
+            seconds = time.perf_counter() - begun
+            sizes = stream.sizes[: task.number + 1]
+            step, confusion = evaluate(classifier, task.seen_test, sizes, recipe.metric)
+            carried = transport_record(classifier)
+            step = step.model_copy(update={"train_seconds": seconds, "transport": carried, "initial": initial})
+            for last in told:  # none, if the method has not trained at all
+                step = step.model_copy(update={"images_per_second": last.images_per_second, "epochs": last.epochs})
+            steps.append(step)
+            log.step(step, task.number)
+            if first:
+                _save_progress(store, _SoFar(classifier, steps, confusion))
+                watcher.task_done(step)
+        log.close()
     return _result(recipe, one, stream, steps, confusion)
+
+
+class _SoFar(NamedTuple):
+    """An unfinished run between two tasks."""
+
+    classifier: IncrementalClassifier
+    steps: list[Step]
+    confusion: metrics.Integers
+
+
+def _taken_up(recipe: Recipe, one: Run, store: ModelStore) -> _SoFar:
+    """What an earlier process has learned, or a fresh start."""
+    classifier = classifier_for(recipe, one)
+    if not store.exists:
+        return _SoFar(classifier, [], np.zeros((0, 0), dtype=np.int64))
+    try:
+        snapshot = store.read()
+        classifier.state_ = IncrementalClassifier.from_snapshot(snapshot, device=recipe.device).state_
+        steps = [Step.model_validate(step) for step in snapshot.metrics["steps"]]
+        return _SoFar(classifier, steps, np.array(snapshot.metrics["confusion"], dtype=np.int64))
+    except (ModelError, KeyError, ValueError) as error:
+        raise RunError(f"{store.folder}: damaged ({error}). Start the run anew with --overwrite") from None
+
+
+def _save_progress(store: ModelStore, so_far: _SoFar) -> None:
+    """Keep what was learned up to now; the training that led there is not needed any more."""
+    steps = [step.model_dump(mode="json") for step in so_far.steps]
+    snapshot = replace(so_far.classifier.snapshot(), metrics={"steps": steps, "confusion": so_far.confusion.tolist()})
+    store.keep_only(store.write(snapshot))
+    shutil.rmtree(store.unfinished, ignore_errors=True)
 
 
 def classifier_for(recipe: Recipe, one: Run) -> IncrementalClassifier:

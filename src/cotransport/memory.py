@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -15,11 +14,21 @@ _TIE = 1e-12
 """Squared distances closer than this are equal but for rounding."""
 
 
-@dataclass(frozen=True)
 class Memory:
-    """For each class its exemplars in herding order, the most telling first."""
+    """For each class its exemplars in herding order, the most telling first. Never changed once it is there.
 
-    exemplars: tuple[Images, ...] = ()
+    Given a function instead of the images, it calls it when they are first looked at: predicting may never need them.
+    """
+
+    def __init__(self, exemplars: tuple[Images, ...] | Callable[[], tuple[Images, ...]] = ()) -> None:
+        self._exemplars = exemplars
+
+    @property
+    def exemplars(self) -> tuple[Images, ...]:
+        """The images of each class."""
+        if not isinstance(self._exemplars, tuple):
+            self._exemplars = self._exemplars()
+        return self._exemplars
 
     def __len__(self) -> int:
         """The number of exemplars in all."""

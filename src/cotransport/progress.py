@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Literal
@@ -26,6 +27,7 @@ class ConsoleWatcher:
         self._done = 0.0  # work done in this experiment, before the current task
         self._work: list[float] = []
         self._task = 0
+        self._earlier: float | None = None  # work that an earlier process has done for the current task
         self._progress: Progress | None = None
         if console.is_terminal:
             self._progress = Progress(
@@ -49,14 +51,18 @@ class ConsoleWatcher:
         if self._progress:
             self._progress.stop()
 
-    def run_begun(self, run: Run, work: Sequence[float]) -> None:
-        """A run begins."""
-        self._work, self._task = list(work), 0
+    def run_begun(self, run: Run, work: Sequence[float], done: int = 0) -> None:
+        """A run begins, or goes on after some of its tasks."""
+        self._work, self._task, self._earlier = list(work), done, None
         self._by_mean = run.method.predict_with == "ncm"
         self._number += 1
         if self._number == 1:
             self._begun = time.perf_counter()  # the time to read images is not to be expected again
         self._console.print(f"[bold]{escape(run.label)}[/], seed {run.seed} (run {self._number} of {self._runs})")
+        if done:
+            self._console.print(
+                f"  tasks 1 to {done} were learned before" if done > 1 else "  task 1 was learned before"
+            )
         if self._progress:
             self._progress.reset(self._bar, total=sum(work), completed=0, description="task 1", figures="")
 
@@ -64,9 +70,13 @@ class ConsoleWatcher:
         """The training of a task goes on."""
         now = time.perf_counter()
         done = self._work[self._task] * figures.step / figures.steps
+        if self._earlier is None:  # a training that was taken up again has not done all of it now
+            self._earlier = done
+            if figures.step:
+                self._console.print(f"  task {figures.task + 1} goes on after step {figures.step} of {figures.steps}")
         where = f"task {figures.task + 1}/{len(self._work)} epoch {figures.epoch}/{figures.epochs}"
         told = ""
-        if figures.step:
+        if figures.step and not math.isnan(figures.loss):
             told = (
                 f"loss {figures.loss:.3f}  train {figures.accuracy:.1f} %  {figures.images_per_second:,.0f} images/s  "
                 f"{_duration(self._seconds_left(done, now))} left"
@@ -74,7 +84,7 @@ class ConsoleWatcher:
         if self._progress:
             completed = sum(self._work[: self._task]) + done
             self._progress.update(self._bar, completed=completed, description=where, figures=told)
-        elif figures.step and now - self._told >= SECONDS_BETWEEN_LINES:
+        elif told and now - self._told >= SECONDS_BETWEEN_LINES:
             self._told = now
             self._console.print(f"  {where}  {told}")
         if figures.compile_seconds is not None and figures.epoch_done and figures.epoch == 1:
@@ -83,7 +93,8 @@ class ConsoleWatcher:
     def task_done(self, step: Step) -> None:
         """A task is learned and evaluated."""
         self._task += 1
-        self._done += self._work[self._task - 1]
+        self._done += self._work[self._task - 1] - (self._earlier or 0.0)
+        self._earlier = None
         own = step.top1 if self._metric == "top1" else step.top5
         name, beside = ("head", step.head_top1) if self._by_mean else ("nearest mean", step.ncm_top1)
         accuracy, other = ("–" if value is None else f"{value:.1f} %" for value in (own, beside))
@@ -96,7 +107,7 @@ class ConsoleWatcher:
     def _seconds_left(self, done: float, now: float) -> float:
         """By the work that is left in this run and, as much again, in every later one."""
         left = sum(self._work[self._task :]) - done + (self._runs - self._number) * sum(self._work)
-        return (now - self._begun) / (self._done + done) * left
+        return (now - self._begun) / (self._done + done - (self._earlier or 0.0)) * left
 
 
 def _duration(seconds: float) -> str:

@@ -30,12 +30,7 @@ from cotransport.config import (
 from cotransport.errors import ConfigError
 from cotransport.methods import Method, make_method
 
-
-def _dumped(method: Method) -> dict[str, Any]:
-    return {"name": method.name, **method.model_dump(mode="json")}
-
-
-AnyMethod = Annotated[Method, BeforeValidator(make_method), PlainSerializer(_dumped)]
+AnyMethod = Annotated[Method, BeforeValidator(make_method), PlainSerializer(Method.dumped)]
 
 
 class Recipe(Settings):

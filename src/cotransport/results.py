@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cotransport import metrics
 from cotransport.errors import RunError
+from cotransport.files import write_atomically
 
 RESULT = "result.json"
 
@@ -148,16 +148,6 @@ def find_results(*folders: Path) -> list[Result]:
         names = ", ".join(str(folder) for folder in folders)
         raise RunError(f"{names}: no finished run in it (no {RESULT}). `cotransport run` makes one")
     return [Result.load(path) for path in paths]
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file beside its place, sync it, then rename it there."""
-    beside = path.with_name(f".{path.name}.part")
-    with beside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
 
 
 def _number(value: float | None) -> float:

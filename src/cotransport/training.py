@@ -10,17 +10,19 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
+from cotransport import signals
+from cotransport.checkpoints import Checkpoint, Checkpoints
 from cotransport.config import Augmentation, Device, Optimiser, Schedule
 from cotransport.data import (
     Batch,
@@ -77,13 +79,13 @@ class Figures:
     """Epochs begun."""
     epochs: int
     step: int
-    """Steps done since the training began; 0 before the first, when the number of epochs is settled."""
+    """Steps done since the training began, and told also before the first, when the number of epochs is settled."""
     steps: int
     """Steps of the whole training."""
     images: int
-    """Images seen since the training began."""
+    """Images seen since the training began or was taken up again."""
     loss: float
-    """Mean since the epoch began."""
+    """Mean since the epoch began, or since then."""
     accuracy: float
     """On the training images, in percent, since the epoch began."""
     learning_rate: float
@@ -103,8 +105,28 @@ class Step(NamedTuple):
     rate: float
 
 
-Objective: TypeAlias = Callable[[Batch, Output, Moment], Tensor]
-"""What is minimised."""
+class Stateful(Protocol):
+    """Something that changes during a training beside the network."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All that it needs to go on."""
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from there."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is minimised, and what it remembers from step to step, if anything."""
+
+    loss: Callable[[Batch, Output, Moment], Tensor]
+    remembered: Stateful | None = None
+
+    def __call__(self, batch: Batch, output: Output, moment: Moment) -> Tensor:
+        """The loss of a batch."""
+        return self.loss(batch, output, moment)
+
+
 Listener: TypeAlias = Callable[[Figures], None]
 
 
@@ -188,6 +210,8 @@ class Trainer:
     listener: Listener | None = None
     epochs: int | None = None
     """Train so many epochs, whatever the schedule says: those that were recorded earlier."""
+    checkpoints: Checkpoints | None = None
+    """Where the state of a training is kept, if anywhere."""
 
     @property
     def fabric(self) -> Fabric:
@@ -206,64 +230,56 @@ class Trainer:
         return network.to(self.fabric.device)
 
     def fit(self, network: Network, data: LabelledImages, objective: Callable[[Network], Objective]) -> None:
-        """Train a network in place.
+        """Train a network in place, from the last checkpoint if there is one.
 
         objective : makes, for the network at the start, what is minimised.
         """
-        epochs = self.epochs or self._affordable_epochs(network, data, objective)
-        meter = _Meter(self, epochs, steps_per_epoch(len(data), self.schedule.batch_size))
-        with closing(self._steps(network, data, objective(network), epochs)) as steps:
-            for number, step in enumerate(steps):
-                meter.update(number, step)
+        number = self.checkpoints.next_training() if self.checkpoints else 0
+        saved = self._saved(number)
+        epochs = saved.epochs if saved else self.epochs or self._affordable_epochs(network, data, objective)
+        training = _Training(self, network, data, objective(network), epochs)
+        begun = training.restore(saved) if saved else 0
+        meter = _Meter(self, epochs, training.steps_per_epoch, begun)
+        with signals.deferred(), closing(training.steps(begun)) as steps:
+            for place, step in enumerate(steps, begun):
+                meter.update(place, step)
+                self._keep(number, training, place + 1)
         self._average_buffers(network)
         if not all(bool(torch.isfinite(parameter).all()) for parameter in network.parameters()):
             raise _not_finite("the weights are not finite after the last step", self.task)
         network.eval()
 
-    def _steps(
-        self, network: Network, data: LabelledImages, objective: Objective, epochs: int
-    ) -> Generator[Step, None, None]:
-        """Train step by step."""
-        fabric, schedule, shard = self.fabric, self.schedule, self.shard
-        steps = steps_per_epoch(len(data), schedule.batch_size)
-        batches = training_batches(
-            data,
-            settings=self.augmentation,
-            batch_size=schedule.batch_size,
-            epochs=epochs,
-            seed=self.seed,
-            place=(self.task, *_SHUFFLE),
-            device=fabric.device,
-            shard=shard,
-            workers=self._workers(data.images),
-        )
-        self.place(network)
-        optimiser = torch.optim.SGD(
-            parameter_groups(network, self.optimiser.weight_decay),
-            lr=schedule.learning_rate,
-            momentum=self.optimiser.momentum,
-            nesterov=self.optimiser.nesterov,
-        )
-        compiled: nn.Module = torch.compile(network) if self.device.compile else network  # type: ignore[assignment]
-        wrapped, optimiser = fabric.setup(compiled, optimiser)
-        wrapped.train()
-        with torch.random.fork_rng():  # what a network draws itself (dropout) is seeded below, step by step
-            for number, batch in enumerate(batches):
-                epoch, step = divmod(number, steps)
-                torch.manual_seed(derived_seed(self.seed, self.task, *_NETWORK, number, shard.rank))
-                middle = (number + 0.5) / (steps * epochs)  # no step is lost to a rate of zero at either end
-                rate = schedule.learning_rate * learning_rate_factor(schedule, middle)
-                for group in optimiser.param_groups:
-                    group["lr"] = rate
-                output = wrapped(batch.images)
-                with fabric.autocast():  # for teachers
-                    loss = objective(batch, output, Moment(epoch, epochs, step, steps))
-                fabric.backward(loss * batch.weight)
-                if self.optimiser.clip_norm is not None:
-                    fabric.clip_gradients(wrapped, optimiser, max_norm=self.optimiser.clip_norm)
-                optimiser.step()
-                optimiser.zero_grad()
-                yield Step(batch, output, loss.detach(), rate)
+    def _saved(self, number: int) -> Checkpoint | None:
+        """The checkpoint that all processes can go on from."""
+        if self.checkpoints is None:
+            return None
+        saved = self.checkpoints.load(number, rank=self.shard.rank, processes=self.shard.processes)
+        if self.shard.processes > 1:
+            done = torch.tensor(float(saved.steps if saved else -1), device=self.fabric.device)
+            if self.reduced(done, "max").item() != -self.reduced(-done, "max").item():  # damaged in one of them
+                return None
+        return saved
+
+    def _keep(self, number: int, training: _Training, done: int) -> None:
+        """Write a checkpoint after so many steps if it is time, or if a signal asks for the end; then end."""
+        several = self.shard.processes > 1
+        if several and done % CHECK_EVERY and done % training.steps_per_epoch:  # agreeing in every step would be slow
+            return
+        due = self.checkpoints is not None and self.checkpoints.due(self.device.checkpoint_seconds)
+        wish = 2.0 if signals.requested() else float(due)
+        if several:
+            wish = self.reduced(torch.tensor(wish, device=self.fabric.device), "max").item()
+        if wish and self.checkpoints is not None:
+            checkpoint = Checkpoint(done, training.epochs, training.state())
+            self.checkpoints.save(
+                number,
+                checkpoint,
+                rank=self.shard.rank,
+                processes=self.shard.processes,
+                barrier=self.fabric.barrier,
+            )
+        if wish == 2.0:
+            signals.stop()
 
     def _affordable_epochs(
         self, network: Network, data: LabelledImages, objective: Callable[[Network], Objective]
@@ -274,10 +290,10 @@ class Trainer:
             return self.schedule.epochs
         begun = time.perf_counter()
         twin = copy.deepcopy(network)
-        warm = WARM_STEPS + (2 * self._workers(data.images) if isinstance(data.images, EncodedImages) else 0)
+        warm = WARM_STEPS + (2 * self.workers(data.images) if isinstance(data.images, EncodedImages) else 0)
         least, most = (warm + count for count in MEASURED_STEPS)
         ends: list[float] = []
-        with closing(self._steps(twin, data, objective(twin), most)) as steps:
+        with closing(_Training(self, twin, data, objective(twin), most).steps()) as steps:
             for _ in steps:
                 self._synchronise()
                 ends.append(time.perf_counter())
@@ -303,7 +319,7 @@ class Trainer:
         features = torch.zeros(len(images), network.dimension)
         logits = torch.zeros(len(images), network.head.classes)
         with torch.inference_mode(), fabric.autocast():
-            chunks = evaluation_chunks(images, device=fabric.device, shard=self.shard, workers=self._workers(images))
+            chunks = evaluation_chunks(images, device=fabric.device, shard=self.shard, workers=self.workers(images))
             for rows, chunk in chunks:
                 output = network(chunk)
                 features[rows], logits[rows] = output.features.float().cpu(), output.logits.float().cpu()
@@ -322,7 +338,7 @@ class Trainer:
                 if buffer.is_floating_point():
                     buffer.copy_(self.reduced(buffer, "mean"))
 
-    def _workers(self, images: Images) -> int:
+    def workers(self, images: Images) -> int:
         """Processes that decode images: what is usual, shared by the processes of this machine."""
         if self.device.workers is not None:
             return self.device.workers
@@ -340,18 +356,106 @@ class Trainer:
         return reduced
 
 
+class _Training:
+    """One training of one network: all that changes in it from step to step."""
+
+    def __init__(
+        self, trainer: Trainer, network: Network, data: LabelledImages, objective: Objective, epochs: int
+    ) -> None:
+        self._trainer, self._network, self._data, self._objective = trainer, network, data, objective
+        self.epochs = epochs
+        self.steps_per_epoch = steps_per_epoch(len(data), trainer.schedule.batch_size)
+        trainer.place(network)
+        settings = trainer.optimiser
+        self._optimiser = torch.optim.SGD(
+            parameter_groups(network, settings.weight_decay),
+            lr=trainer.schedule.learning_rate,
+            momentum=settings.momentum,
+            nesterov=settings.nesterov,
+        )
+
+    def steps(self, begun: int = 0) -> Generator[Step, None, None]:
+        """Train step by step, after so many that were done before."""
+        trainer, epochs, steps = self._trainer, self.epochs, self.steps_per_epoch
+        fabric, schedule, shard = trainer.fabric, trainer.schedule, trainer.shard
+        batches = training_batches(
+            self._data,
+            settings=trainer.augmentation,
+            batch_size=schedule.batch_size,
+            epochs=epochs,
+            begun=begun,
+            seed=trainer.seed,
+            place=(trainer.task, *_SHUFFLE),
+            device=fabric.device,
+            shard=shard,
+            workers=trainer.workers(self._data.images),
+        )
+        network: nn.Module = self._network
+        if trainer.device.compile:
+            network = torch.compile(network)  # type: ignore[assignment]
+        wrapped, optimiser = fabric.setup(network, self._optimiser)
+        wrapped.train()
+        with torch.random.fork_rng():  # what a network draws itself (dropout) is seeded below, step by step
+            for number, batch in enumerate(batches, begun):
+                epoch, step = divmod(number, steps)
+                torch.manual_seed(derived_seed(trainer.seed, trainer.task, *_NETWORK, number, shard.rank))
+                middle = (number + 0.5) / (steps * epochs)  # no step is lost to a rate of zero at either end
+                rate = schedule.learning_rate * learning_rate_factor(schedule, middle)
+                for group in optimiser.param_groups:
+                    group["lr"] = rate
+                output = wrapped(batch.images)
+                with fabric.autocast():  # for teachers
+                    loss = self._objective(batch, output, Moment(epoch, epochs, step, steps))
+                fabric.backward(loss * batch.weight)
+                if trainer.optimiser.clip_norm is not None:
+                    fabric.clip_gradients(wrapped, optimiser, max_norm=trainer.optimiser.clip_norm)
+                optimiser.step()
+                optimiser.zero_grad()
+                yield Step(batch, output, loss.detach(), rate)
+
+    def state(self) -> dict[str, Tensor]:
+        """All tensors that the next step depends on."""
+        tensors = {f"network.{name}": tensor for name, tensor in self._network.state_dict().items()}
+        for number, parameter in enumerate(self._parameters()):
+            momentum = self._optimiser.state[parameter].get("momentum_buffer")
+            if momentum is not None:
+                tensors[f"momentum.{number}"] = momentum
+        if self._objective.remembered is not None:
+            remembered = self._objective.remembered.state_dict()
+            tensors |= {f"objective.{name}": tensor for name, tensor in remembered.items()}
+        return tensors
+
+    def restore(self, saved: Checkpoint) -> int:
+        """Go on from a checkpoint; returns the steps that were done."""
+        parts: dict[str, dict[str, Tensor]] = {"network": {}, "momentum": {}, "objective": {}}
+        for name, tensor in saved.tensors.items():
+            part, _, rest = name.partition(".")
+            parts[part][rest] = tensor
+        self._network.load_state_dict(parts["network"])
+        for number, parameter in enumerate(self._parameters()):
+            momentum = parts["momentum"].get(str(number))
+            if momentum is not None:
+                self._optimiser.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum)
+        if self._objective.remembered is not None:
+            self._objective.remembered.load_state_dict(parts["objective"])
+        return saved.steps
+
+    def _parameters(self) -> list[nn.Parameter]:
+        return [parameter for group in self._optimiser.param_groups for parameter in group["params"]]
+
+
 class _Meter:
     """Sums of the loss and the hits on the device, read once in a while."""
 
-    def __init__(self, trainer: Trainer, epochs: int, steps: int) -> None:
-        self._trainer, self._epochs, self._steps = trainer, epochs, steps
+    def __init__(self, trainer: Trainer, epochs: int, steps: int, begun: int = 0) -> None:
+        self._trainer, self._epochs, self._steps, self._before = trainer, epochs, steps, begun
         device = trainer.fabric.device
         self._loss, self._hits = torch.zeros((), device=device), torch.zeros((), device=device)
         self._first_bad = torch.full((), _NEVER, device=device)
         self._own = self._images = 0
         self._first_seconds = 0.0
         self._begun = self._told = time.perf_counter()
-        self._tell(-1, 0.0, epoch_done=False)
+        self._tell(begun - 1, 0.0, epoch_done=False)
 
     def update(self, number: int, step: Step) -> None:
         """Take note of a step; look at the sums when it is time."""
@@ -362,7 +466,7 @@ class _Meter:
         self._first_bad = torch.minimum(self._first_bad, bad)
         self._own += own
         self._images += step.batch.total
-        if number == 0:
+        if number == self._before:
             self._first_seconds = time.perf_counter() - self._begun
         epoch_done = (number + 1) % self._steps == 0
         if epoch_done or (number + 1) % CHECK_EVERY == 0:
@@ -383,15 +487,16 @@ class _Meter:
             raise _not_finite(f"the loss is not finite, {where}", self._trainer.task)
 
     def _tell(self, number: int, rate: float, *, epoch_done: bool) -> None:
-        """Tell the listener how it goes after step `number`, or before the first one (-1)."""
+        """Tell the listener how it goes after step `number`, or before the first one."""
         if self._trainer.listener is None:
             return
         self._told = time.perf_counter()
         done, total = number + 1, self._epochs * self._steps
-        counted, seconds = max(1, number), self._told - self._begun - self._first_seconds
-        if number < 1:  # nothing but the first step can be counted
-            seconds = self._first_seconds if done else math.nan
-        mean = self._images / done if done else math.nan
+        own = done - self._before  # steps of this process's life
+        counted, seconds = max(1, own - 1), self._told - self._begun - self._first_seconds
+        if own < 2:  # nothing but the first step can be counted
+            seconds = self._first_seconds if own else math.nan
+        mean = self._images / own if own else math.nan
         self._trainer.listener(
             Figures(
                 task=self._trainer.task,
@@ -400,13 +505,13 @@ class _Meter:
                 step=done,
                 steps=total,
                 images=self._images,
-                loss=self._loss.item() / self._own if done else math.nan,
-                accuracy=100 * self._hits.item() / self._own if done else math.nan,
+                loss=self._loss.item() / self._own if own else math.nan,
+                accuracy=100 * self._hits.item() / self._own if own else math.nan,
                 learning_rate=rate,
                 images_per_second=mean * counted / seconds,
                 seconds_left=seconds / counted * (total - done),
                 epoch_done=epoch_done,
-                compile_seconds=self._first_seconds if self._trainer.device.compile and done else None,
+                compile_seconds=self._first_seconds if self._trainer.device.compile and own else None,
             )
         )
 

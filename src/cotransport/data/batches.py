@@ -77,15 +77,23 @@ def training_batches(
     settings: Augmentation,
     batch_size: int,
     epochs: int,
+    begun: int = 0,
     seed: int,
     place: tuple[int, ...],
     device: torch.device,
     shard: Shard,
     workers: int | None,
 ) -> Iterator[Batch]:
-    """All batches of a training, epoch after epoch; every image comes once in an epoch."""
+    """All batches of a training, or those after so many, epoch after epoch; every image comes once in an epoch."""
+    steps = steps_per_epoch(len(data), batch_size)
     plans = _plans(
-        len(data), settings=settings, batch_size=batch_size, epochs=epochs, seed=seed, place=place, shard=shard
+        len(data),
+        settings=settings,
+        steps=range(begun, epochs * steps),
+        in_epoch=steps,
+        seed=seed,
+        place=place,
+        shard=shard,
     )
     labels = data.labels.to(device)
     if isinstance(data.images, PixelImages):
@@ -95,15 +103,15 @@ def training_batches(
             squares = augment.cropped(pixels, indices, draws, settings)
             yield _batch(squares, draws, labels[indices], plan, settings)
         return
-    begun: deque[_Plan] = deque()  # workers run ahead of the batch that is yielded
+    ahead: deque[_Plan] = deque()  # workers run ahead of the batch that is yielded
 
     def requests() -> Iterator[list[Request]]:
         for plan in plans:
-            begun.append(plan)
+            ahead.append(plan)
             yield list(zip(plan.indices.tolist(), plan.draws.windows(), strict=True))
 
     for squares in _squares(data.images, requests(), workers):
-        plan = begun.popleft()
+        plan = ahead.popleft()
         draws = plan.draws.to(device)
         mirrored = augment.flipped(squares.to(device, non_blocking=True), draws)
         yield _batch(mirrored, draws, labels[plan.indices.to(device)], plan, settings)
@@ -150,19 +158,22 @@ def _plans(
     images: int,
     *,
     settings: Augmentation,
-    batch_size: int,
-    epochs: int,
+    steps: range,
+    in_epoch: int,
     seed: int,
     place: tuple[int, ...],
     shard: Shard,
 ) -> Iterator[_Plan]:
-    steps = steps_per_epoch(images, batch_size)
-    for epoch in range(epochs):
-        order = torch.randperm(images, generator=generator(seed, *place, epoch, _ORDER))
-        for step, indices in enumerate(order.tensor_split(steps)):
-            draws = augment.draw(settings, len(indices), generator(seed, *place, epoch, _CHANGES, step))
-            own = shard.of(len(indices))
-            yield _Plan(indices[own], draws.part(own), shard.weight(len(indices)), len(indices))
+    parts: tuple[Tensor, ...] = ()
+    for number in steps:
+        epoch, step = divmod(number, in_epoch)
+        if not parts or step == 0:
+            order = torch.randperm(images, generator=generator(seed, *place, epoch, _ORDER))
+            parts = order.tensor_split(in_epoch)
+        indices = parts[step]
+        draws = augment.draw(settings, len(indices), generator(seed, *place, epoch, _CHANGES, step))
+        own = shard.of(len(indices))
+        yield _Plan(indices[own], draws.part(own), shard.weight(len(indices)), len(indices))
 
 
 def _squares(images: EncodedImages, requests: Iterable[list[Request]], workers: int | None) -> Iterator[Tensor]:

@@ -89,6 +89,13 @@ def pixels_of(image: Image.Image, name: str) -> Pixels:
         return np.array(_rgb(ImageOps.exif_transpose(image), name), dtype=np.uint8)
 
 
+def png(pixels: Pixels) -> bytes:
+    """Pixels (height, width, 3) as an image file that loses nothing."""
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
 def _rgb(image: Image.Image, name: str) -> Image.Image:
     """Any mode that Pillow opens, as RGB."""
     if image.mode.startswith("I"):  # 16-bit grey, which Pillow would clip at 255

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotransport.data.decoding import Encoded, Item, image_size
+from cotransport.data.decoding import Encoded, Item, image_size, png
 from cotransport.data.workers import Request, decoded, usual_workers
 from cotransport.errors import DataError
 
@@ -95,7 +95,7 @@ class EncodedImages:
 
     def kept(self) -> EncodedImages:
         """The images independent of where they came from: files are read, so that they may go away afterwards."""
-        return EncodedImages.of([_independent(self.item(i)) for i in range(len(self))], self.size)
+        return EncodedImages.of([independent(self.item(i)) for i in range(len(self))], self.size)
 
 
 Images: TypeAlias = PixelImages | EncodedImages
@@ -163,7 +163,7 @@ def stored_alike(parts: Sequence[Sequence[Item]], size: int | None) -> list[Imag
     if size is None:
         size = _natural_size(parts[0])
     if size <= IN_MEMORY_SIDE and sum(len(items) for items in parts) * size * size * 3 <= IN_MEMORY_BYTES:
-        return [PixelImages(_pixels(items, size)) for items in parts]
+        return [PixelImages(squares(items, size)) for items in parts]
     for items in parts:
         for index in spread(len(items), HEADERS):
             image_size(items[index])
@@ -203,16 +203,16 @@ def _natural_size(items: Sequence[Item]) -> int:
     return min(int(np.median(sides)), LARGEST_SIDE)
 
 
-def _pixels(items: Sequence[Item], size: int) -> Tensor:
-    """uint8 (n, size, size, 3)."""
+def squares(items: Sequence[Item], size: int) -> Tensor:
+    """Whole images decoded: uint8 (n, size, size, 3)."""
     start_method = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
     # other methods start a worker slowly, and not at all from a script without a main guard
     workers = usual_workers(len(items)) if start_method == "fork" else 0
     starts = range(0, len(items), _CHUNK)
     chunks: list[list[Request]] = [[(i, 1.0) for i in range(len(items))[start : start + _CHUNK]] for start in starts]
     pixels = torch.empty(len(items), size, size, 3, dtype=torch.uint8)
-    for start, squares in zip(starts, decoded(items.__getitem__, size, chunks, workers), strict=True):
-        pixels[start : start + _CHUNK] = squares
+    for start, chunk in zip(starts, decoded(items.__getitem__, size, chunks, workers), strict=True):
+        pixels[start : start + _CHUNK] = chunk
     return pixels
 
 
@@ -221,9 +221,10 @@ def spread(length: int, at_most: int) -> list[int]:
     return [int(index) for index in np.linspace(0, length - 1, min(length, at_most)).round()]
 
 
-def _independent(item: Item) -> Item:
+def independent(item: Item) -> Encoded:
+    """An image by itself: files are read, and arrays, which may be parts of large ones, are encoded without loss."""
     if isinstance(item, np.ndarray):
-        return np.array(item, dtype=np.uint8)  # it may be a part of a large array
+        return Encoded(png(item), "an image given as an array")
     if isinstance(item, Encoded):
         return item
     try:

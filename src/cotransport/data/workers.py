@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from cotransport import signals
 from cotransport.data.decoding import Item, Window, decode
 from cotransport.errors import DataError
 from cotransport.machine import available_cores
@@ -39,11 +40,17 @@ def decoded(
         num_workers=workers,
         generator=torch.Generator(),  # otherwise the loader draws from the global one
         pin_memory=torch.cuda.is_available(),
+        worker_init_fn=_leave_signals,
     )
     for squares in loader:
         if isinstance(squares, DataError):
             raise squares
         yield squares
+
+
+def _leave_signals(worker: int) -> None:
+    """A terminal tells all of a program's processes to stop; when the workers do is for the first one to say."""
+    signals.ignore()
 
 
 class _Decoder(Dataset[Tensor | DataError]):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import field_validator
@@ -85,6 +85,10 @@ class Method(Settings):
             raise ValueError("a label names a folder: no slashes, nothing unprintable, no dot or space in front")
         return label
 
+    def dumped(self) -> dict[str, Any]:
+        """Name and settings, from which `make_method` makes it again."""
+        return {"name": self.name, **self.model_dump(mode="json")}
+
     @property
     def needs_exemplars(self) -> bool:
         """Whether the method cannot do without an exemplar of every class."""
@@ -115,4 +119,4 @@ class Method(Settings):
         def loss(batch: Batch, output: Output, moment: Moment) -> Tensor:
             return lesson.cross_entropy(output.logits, batch.labels)
 
-        return loss
+        return Objective(loss)

@@ -48,7 +48,7 @@ class Distilling(Transporting):
                 total = total + retrospection(batch, output, taught[:, lesson.old_slice], moment)
             return total
 
-        return loss
+        return Objective(loss, retrospection)
 
     def taught_loss(self, lesson: Lesson, batch: Batch, output: Output, taught: Tensor, moment: Moment) -> Tensor:
         """Eq. 3, for the teacher's logits (n, all classes)."""

@@ -5,6 +5,7 @@ Class centres come from the features that training computes anyway, so that the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import torch
@@ -95,6 +96,17 @@ class Retrospection:
                 if not len(logits):
                     return output.logits.new_zeros(())
             return weight * losses.retrospective_loss(logits, teacher, temperature=settings.temperature)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The sums behind the centres, and the plan in use."""
+        state = {"sums": self._sums, "counts": self._counts}
+        return state if self._plan is None else state | {"plan": self._plan}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from there."""
+        self._sums.copy_(state["sums"])
+        self._counts.copy_(state["counts"])
+        self._plan = state["plan"].to(self._sums.device) if "plan" in state else None
 
     def _observe(self, features: Tensor, labels: Tensor, moment: Moment) -> None:
         """Add a batch to the sums, in which a batch of an epoch ago has lost most of its weight."""

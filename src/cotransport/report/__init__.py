@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cotransport.errors import RunError
-from cotransport.results import find_results, write_atomically
+from cotransport.files import write_atomically
+from cotransport.results import find_results
 
 __all__ = ["write_report"]
 

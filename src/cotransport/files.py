@@ -1,0 +1,117 @@
+"""Files that are there as a whole or not at all, and the reading of files that nobody vouches for.
+
+What is written goes beside its place, is synced, and is then renamed: a crash leaves the old file or the new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cotransport.errors import CotransportError, StorageError
+
+PART = ".part"
+"""End of the names of files that are being written."""
+LARGEST_JSON = 256 << 20
+"""Bytes of a JSON file that is read at all."""
+
+
+@contextmanager
+def written(path: Path) -> Iterator[Path]:
+    """A place beside `path` to write a file to; afterwards it is synced and renamed, or removed if anything failed."""
+    beside = path.with_name(f".{path.name}{PART}")
+    try:
+        with explained(path):
+            yield beside
+            _sync(beside)
+            beside.replace(path)
+            _sync(path.parent)
+    except BaseException:
+        with _ignored():
+            beside.unlink(missing_ok=True)
+        raise
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file that a reader sees as a whole or not at all."""
+    with written(path) as beside:
+        beside.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, values: object) -> None:
+    """Write a JSON file that a reader sees as a whole or not at all."""
+    write_atomically(path, json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def read_text(path: Path) -> bytes:
+    """The bytes of a JSON file; ValueError if it is larger than anything we write."""
+    with path.open("rb") as file:
+        text = file.read(LARGEST_JSON + 1)
+    if len(text) > LARGEST_JSON:
+        raise ValueError(f"more than {LARGEST_JSON >> 20} MiB")
+    return text
+
+
+def read_json(path: Path) -> Any:  # noqa: ANN401 (whatever is in the file)
+    """What a JSON file holds; ValueError if it is none."""
+    try:
+        return json.loads(read_text(path))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def checksum(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+        return digest.hexdigest()
+
+
+def rename_folder(folder: Path, place: Path) -> None:
+    """Sync a folder with the files in it, and give it the name that it is read by."""
+    with explained(place):
+        for path in folder.iterdir():
+            _sync(path)
+        _sync(folder)
+        folder.rename(place)
+        _sync(place.parent)
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """What the system refuses, as an error that names the file and the remedy."""
+    try:
+        yield
+    except CotransportError:
+        raise
+    except OSError as error:
+        raise StorageError(
+            f"{path}: cannot be written ({error.strerror or error}). Free some space or check the folder's "
+            "permissions, and try again. Everything saved before is still there"
+        ) from None
+
+
+@contextmanager
+def _ignored() -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        return
+
+
+def _sync(path: Path) -> None:
+    """Have the system write a file or a folder's entries to the disk."""
+    if path.is_dir() and os.name == "nt":  # Windows does not open folders
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
