@@ -35,6 +35,9 @@ class Quiet:
         self.images: list[int] = []
         self.steps = 0
 
+    def planned(self, runs: int, kept: Sequence[experiment.Run]) -> None:
+        self.kept = [one.folder for one in kept]
+
     def run_begun(self, run: experiment.Run, work: Sequence[float], done: int = 0) -> None:
         self.begun.append(run.folder)
         self.work.append(work)

@@ -37,7 +37,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     now = [0.0]
     monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
     file = io.StringIO()
-    with ConsoleWatcher(Console(file=file, width=200), runs=2) as watcher:
+    with ConsoleWatcher(Console(file=file, width=200)) as watcher:
+        watcher.planned(2, [])
         now[0] = 100.0  # images are read
         watcher.run_begun(Run(make_method("replay"), 1), [1000.0, 3000.0])
         watcher.figures(figures(0))
@@ -45,6 +46,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         watcher.figures(figures(5, compile_seconds=75.0))
         step = {"classes_seen": 2, "top1": 90.0, "top5": 99.0, "head_top1": 90.0, "ncm_top1": None, "per_task": [90.0]}
         watcher.task_done(Step(**step, train_seconds=20.0, images_per_second=100.0))  # type: ignore[arg-type]
+        watcher.figures(figures(0, task=1))
         now[0] = 150.0
         watcher.figures(figures(5, task=1))
     return file.getvalue().splitlines()
@@ -70,7 +72,7 @@ def test_a_finished_task_is_told(told: list[str]) -> None:
 
 def test_where_the_mean_counts_the_head_is_told_beside_it() -> None:
     file = io.StringIO()
-    with ConsoleWatcher(Console(file=file, width=200), runs=1) as watcher:
+    with ConsoleWatcher(Console(file=file, width=200)) as watcher:
         watcher.run_begun(Run(make_method("icarl"), 1), [1000.0])
         step = {"classes_seen": 2, "top1": 90.0, "top5": 99.0, "head_top1": 80.0, "ncm_top1": 90.0, "per_task": [90.0]}
         watcher.task_done(Step(**step, train_seconds=20.0, images_per_second=100.0))  # type: ignore[arg-type]

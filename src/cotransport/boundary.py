@@ -97,6 +97,7 @@ def boundary(recipe: Recipe, watcher: Watcher) -> Boundary:
     one = Run((transporting or recipe.methods)[0], recipe.seeds[0])
     classifier = classifier_for(recipe, one)
     if fabric_for(recipe.device).is_global_zero:
+        watcher.planned(1, [])
         watcher.run_begun(one, expected_work(recipe, one.method, stream)[:1])
     classifier.learn(stream[0].train, listener=watcher.figures)
     grown = classifier.initialise(stream[1].train)

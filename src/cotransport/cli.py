@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cotransport import __version__
+from cotransport import __version__, signals
 from cotransport.errors import CotransportError, CotransportWarning
 
 if TYPE_CHECKING:
@@ -36,14 +40,35 @@ err = Console(stderr=True)
 def main() -> None:
     """Run the command; a user's mistake ends in one message and exit code 2, never in a stack trace."""
     warnings.showwarning = _show_warning  # type: ignore[assignment]  # it takes all the arguments and needs two
+    if not _is_first_process():
+        err.quiet = out.quiet = True  # all of them come to the same error
     try:
-        app()
+        with signals.handled():
+            app()
     except CotransportError as error:
         err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
         sys.exit(error.exit_code)
     except OSError as error:  # a full disk, a folder that may not be written to
         err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
         sys.exit(1)
+    except signals.Interrupted as stopped:
+        err.print(f"[bold]{stopped}[/]")
+        sys.exit(stopped.exit_code)
+
+
+def _is_first_process() -> bool:
+    """Whether this is the process that speaks; Lightning numbers those that it starts in their environment."""
+    return all(os.environ.get(rank, "0") in {"", "0"} for rank in ("LOCAL_RANK", "NODE_RANK", "GROUP_RANK"))
+
+
+@contextmanager
+def _told_how_to_go_on(command: str) -> Iterator[None]:
+    """After a signal, say that all is saved and what to type."""
+    try:
+        yield
+    except signals.Interrupted as stopped:
+        err.print(f"[bold]{stopped}[/]. What was learned is saved; go on with: {escape(command)}", soft_wrap=True)
+        sys.exit(stopped.exit_code)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
@@ -106,15 +131,12 @@ def run(
     folder = folder or Path("runs") / chosen.name
     first = fabric_for(chosen.device).is_global_zero
     console = out if first else Console(quiet=True)
-    kept = [] if overwrite else experiment.finished_runs(chosen, folder)
-    if kept:
-        console.print(f"finished before and kept: {escape(', '.join(one.folder for one in kept))}", soft_wrap=True)
-    try:
-        with ConsoleWatcher(console, len(experiment.runs_of(chosen)) - len(kept), chosen.metric) as watcher:
-            experiment.run(chosen, folder, resume=resume, overwrite=overwrite, watcher=watcher)
-    except KeyboardInterrupt:
-        err.print("stopped. Finished runs are kept; go on with --resume")
-        raise typer.Exit(130) from None
+    again = [word for word in sys.argv[1:] if word not in {"--overwrite", "--resume"}]
+    with (
+        _told_how_to_go_on(shlex.join(["cotransport", *again, "--resume"])),
+        ConsoleWatcher(console, chosen.metric) as watcher,
+    ):
+        experiment.run(chosen, folder, resume=resume, overwrite=overwrite, watcher=watcher)
     if first:
         page = write_report([folder])
         _show_summary(folder)
@@ -213,7 +235,7 @@ def visualize(
         named = [f"stream={json.dumps({'classes': tasks}, ensure_ascii=False)}"]
     chosen = load_recipe(recipe, [*named, *(overrides or ())], data)
     first = fabric_for(chosen.device).is_global_zero
-    with ConsoleWatcher(out if first else Console(quiet=True), 1) as watcher:
+    with ConsoleWatcher(out if first else Console(quiet=True)) as watcher:
         found = boundary.boundary(chosen, watcher)
     if first:
         _show_boundary(found)

@@ -73,6 +73,9 @@ class Run:
 class Watcher(Protocol):
     """Is told how an experiment goes."""
 
+    def planned(self, runs: int, kept: Sequence[Run]) -> None:
+        """So many runs are to be done; some were finished before and are kept."""
+
     def run_begun(self, run: Run, work: Sequence[float], done: int = 0) -> None:
         """A run begins, or goes on after `done` tasks; `work` is what each task takes, in a unit of its own."""
 
@@ -81,11 +84,6 @@ class Watcher(Protocol):
 
     def task_done(self, step: Step) -> None:
         """A task is learned and evaluated."""
-
-
-def finished_runs(recipe: Recipe, out: Path) -> list[Run]:
-    """The runs that are there already."""
-    return [one for one in runs_of(recipe) if (out / one.folder / RESULT).is_file()]
 
 
 def runs_of(recipe: Recipe) -> list[Run]:
@@ -103,6 +101,8 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = Fa
     tasks = len(split)
     check_memory(recipe, sum(map(len, split)))
     pending = _agreed(fabric, lambda: _prepared(recipe, tasks, out, resume=resume, overwrite=overwrite))
+    if first:
+        watcher.planned(len(pending), [one for one in runs_of(recipe) if one.folder not in pending])
     if pending:
         stream = TaskStream(load(source, recipe.data), split)
         check_classes(stream)

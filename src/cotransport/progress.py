@@ -21,8 +21,8 @@ SECONDS_BETWEEN_LINES = 10.0
 class ConsoleWatcher:
     """Shows the run, task, epoch, loss, training accuracy, speed, and the time left for everything that is planned."""
 
-    def __init__(self, console: Console, runs: int, metric: Literal["top1", "top5"] = "top1") -> None:
-        self._console, self._runs, self._number, self._metric = console, runs, 0, metric
+    def __init__(self, console: Console, metric: Literal["top1", "top5"] = "top1") -> None:
+        self._console, self._runs, self._number, self._metric = console, 0, 0, metric
         self._begun = self._told = time.perf_counter()
         self._done = 0.0  # work done in this experiment, before the current task
         self._work: list[float] = []
@@ -43,13 +43,22 @@ class ConsoleWatcher:
         if self._progress:
             self._progress.start()
             self._bar = self._progress.add_task("reading images", total=None, figures="")
-        else:
-            self._console.print("reading images" if self._runs else "nothing is left to run")
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._progress:
             self._progress.stop()
+
+    def planned(self, runs: int, kept: Sequence[Run]) -> None:
+        """So many runs are to be done; some were finished before and are kept."""
+        self._runs = runs
+        if kept:
+            names = escape(", ".join(one.folder for one in kept))
+            self._console.print(f"finished before and kept: {names}", soft_wrap=True)
+        if not runs:
+            self._console.print("nothing is left to run")
+        elif not self._progress:
+            self._console.print("reading images")
 
     def run_begun(self, run: Run, work: Sequence[float], done: int = 0) -> None:
         """A run begins, or goes on after some of its tasks."""

@@ -6,6 +6,7 @@ A method hands `fit` an objective: a function of the batch, the network's output
 from __future__ import annotations
 
 import copy
+import logging
 import math
 import os
 import time
@@ -180,6 +181,8 @@ def fabric_for(device: Device) -> Fabric:
         )
     except Exception as error:  # Lightning raises many kinds for a device that is not there
         raise ConfigError(f"device: {error}. Choose one that this machine has, for example accelerator: cpu") from None
+    for logger in ("lightning_fabric.utilities.distributed", "lightning_fabric.utilities.rank_zero"):
+        logging.getLogger(logger).setLevel(logging.WARNING)  # no banner about the processes
     fabric.launch()
     if fabric.device.type == "cpu":
         keep_freed_memory()
