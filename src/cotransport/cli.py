@@ -7,8 +7,6 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,8 +15,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cotransport import __version__, signals
+from cotransport import __version__, model_commands, signals
 from cotransport.errors import CotransportError, CotransportWarning
+from cotransport.model_commands import told_how_to_go_on
 
 if TYPE_CHECKING:
     from cotransport.boundary import Boundary
@@ -31,8 +30,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Class-incremental image classification by co-transport.\n\n"
-    "Begin with [bold]cotransport run[/]: it learns handwritten digits, two classes at a time, and writes a report.",
+    "Begin with [bold]cotransport run[/]: it learns handwritten digits, two classes at a time, and writes a report. "
+    "Your own classifier begins with [bold]cotransport learn[/].",
 )
+app.add_typer(model_commands.app)
 out = Console()
 err = Console(stderr=True)
 
@@ -41,7 +42,8 @@ def main() -> None:
     """Run the command; a user's mistake ends in one message and exit code 2, never in a stack trace."""
     warnings.showwarning = _show_warning  # type: ignore[assignment]  # it takes all the arguments and needs two
     if not _is_first_process():
-        err.quiet = out.quiet = True  # all of them come to the same error
+        for console in (err, out, model_commands.err, model_commands.out):
+            console.quiet = True  # all of them come to the same error
     try:
         with signals.handled():
             app()
@@ -59,16 +61,6 @@ def main() -> None:
 def _is_first_process() -> bool:
     """Whether this is the process that speaks; Lightning numbers those that it starts in their environment."""
     return all(os.environ.get(rank, "0") in {"", "0"} for rank in ("LOCAL_RANK", "NODE_RANK", "GROUP_RANK"))
-
-
-@contextmanager
-def _told_how_to_go_on(command: str) -> Iterator[None]:
-    """After a signal, say that all is saved and what to type."""
-    try:
-        yield
-    except signals.Interrupted as stopped:
-        err.print(f"[bold]{stopped}[/]. What was learned is saved; go on with: {escape(command)}", soft_wrap=True)
-        sys.exit(stopped.exit_code)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
@@ -133,7 +125,7 @@ def run(
     console = out if first else Console(quiet=True)
     again = [word for word in sys.argv[1:] if word not in {"--overwrite", "--resume"}]
     with (
-        _told_how_to_go_on(shlex.join(["cotransport", *again, "--resume"])),
+        told_how_to_go_on(shlex.join(["cotransport", *again, "--resume"])),
         ConsoleWatcher(console, chosen.metric) as watcher,
     ):
         experiment.run(chosen, folder, resume=resume, overwrite=overwrite, watcher=watcher)

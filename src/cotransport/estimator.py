@@ -50,7 +50,7 @@ SettingsType = TypeVar("SettingsType", bound=Settings)
 IMAGES_FOR_STEM = 256
 """Images of the first task by which the fast net's stem is set, at most."""
 _NEW_NETWORK, _NEW_CLASSES = 0, 1  # places of a run's random draws
-_SECTIONS: dict[str, type[Settings]] = {
+SECTIONS: dict[str, type[Settings]] = {
     "memory": Budget,
     "schedule": Schedule,
     "optimiser": Optimiser,
@@ -221,7 +221,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """All that makes this classifier, for `model_store`."""
         state = self._state()
         settings: dict[str, Any] = {
-            name: self._section(kind, name).model_dump(mode="json") for name, kind in _SECTIONS.items()
+            name: self._section(kind, name).model_dump(mode="json") for name, kind in SECTIONS.items()
         }
         settings["method"] = make_method(self.method).dumped()
         settings["backbone"] = None if isinstance(self.backbone, nn.Module) else self._named_backbone().model_dump()
@@ -254,7 +254,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 image_size=settings.pop("image_size", None),
                 seed=settings.pop("seed", 0),
                 device=device,
-                **{name: _as_settings(kind, settings.pop(name, {}), name) for name, kind in _SECTIONS.items()},
+                **{name: _as_settings(kind, settings.pop(name, {}), name) for name, kind in SECTIONS.items()},
             )
             network = classifier._remade_network(snapshot)
         except ConfigError as error:
@@ -309,18 +309,31 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def predict_proba(self, X: object) -> npt.NDArray[np.float64]:  # noqa: N803
         """Probability of each class (n, classes), by the method's own prediction."""
-        return np.asarray(F.softmax(self.own_scores(self.scores(X)).double(), dim=1).numpy())
+        return np.asarray(self.probabilities(X).numpy())
+
+    def probabilities(self, images: object) -> Tensor:
+        """As `predict_proba`, in float64."""
+        return F.softmax(self.decision(images).double(), dim=1)
 
     def predict(self, X: object) -> npt.NDArray[Any]:  # noqa: N803
         """The likeliest class of each image, by the method's own prediction."""
-        return np.asarray(self.classes_[self.own_scores(self.scores(X)).argmax(dim=1).numpy()])
+        return np.asarray(self.classes_[self.decision(X).argmax(dim=1).numpy()])
 
     def score(self, X: object, y: object = None, sample_weight: object = None) -> float:  # noqa: N803
-        """Share of the images whose class is predicted correctly."""
-        data = labelled(X, y, self._state().image_size)
+        """Share of the images whose class is predicted correctly; of a folder with train/ and test/, in test/."""
+        data = labelled(X, y, self._state().image_size, split="test")
+        never = [name for name in data.classes if name not in self._state().classes]
+        if never:
+            message = f"the class {never[0]!r} was never learned" + (f", nor {len(never) - 1} more" * (len(never) > 1))
+            warnings.warn(f"{message}: their images count as wrong", CotransportWarning, stacklevel=2)
         truth = np.array(data.classes)[data.labels.numpy()]
         weights = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
         return float(np.average(self.predict(data) == truth, weights=weights))
+
+    def decision(self, images: object) -> Tensor:
+        """The scores (n, classes) that count for this classifier's method; higher is likelier."""
+        by_mean = make_method(self.method).predict_with == "ncm"
+        return self.own_scores(self.scores(images)) if by_mean else self._outputs(images).logits
 
     def own_scores(self, scores: Scores) -> Tensor:
         """Of both opinions the one that counts for this classifier's method."""

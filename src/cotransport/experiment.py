@@ -10,11 +10,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from cotransport import __version__, metrics
 from cotransport.checkpoints import Checkpoints
 from cotransport.config import Augmentation
 from cotransport.data import LabelledImages, Source, load, open_source
-from cotransport.errors import ConfigError, CotransportError, DataError, ModelError, RunError
+from cotransport.errors import ConfigError, DataError, ModelError, RunError
 from cotransport.estimator import IncrementalClassifier
 from cotransport.files import write_atomically
 from cotransport.methods import Method
@@ -34,7 +34,7 @@ from cotransport.model_store import ModelStore
 from cotransport.recipe import Recipe, label_of
 from cotransport.results import RESULT, InitialAccuracy, Origin, Result, SourceShare, Step, Transport
 from cotransport.stream import Split, Task, TaskStream, split_classes
-from cotransport.training import Figures, fabric_for
+from cotransport.training import Figures, agreed, fabric_for
 from cotransport.transport import class_centres, effective_sources
 
 STARTED = "recipe.json"
@@ -48,8 +48,6 @@ PROGRESS = "progress"
 
 SOURCES = 5
 """Old classes that are named for each new class in a result; the plan has them all."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = Fa
     split = split_classes(source.classes, recipe.stream)
     tasks = len(split)
     check_memory(recipe, sum(map(len, split)))
-    pending = _agreed(fabric, lambda: _prepared(recipe, tasks, out, resume=resume, overwrite=overwrite))
+    pending = agreed(fabric, lambda: _prepared(recipe, tasks, out, resume=resume, overwrite=overwrite))
     if first:
         watcher.planned(len(pending), [one for one in runs_of(recipe) if one.folder not in pending])
     if pending:
@@ -473,20 +471,6 @@ def _same_recipe(recipe: Recipe, one: Run, begun_with: dict[str, Any], folder: P
 def _method_dump(recipe: dict[str, Any], label: str) -> dict[str, Any] | None:
     found = [method for method in recipe.get("methods", []) if (method.get("label") or method.get("name")) == label]
     return found[0] if found else None
-
-
-def _agreed(fabric: Fabric, decide: Callable[[], T]) -> T:
-    """What the first process decides, in all processes; also if that is an error."""
-    decision: T | CotransportError | None = None
-    if fabric.is_global_zero:
-        try:
-            decision = decide()
-        except CotransportError as error:
-            decision = error
-    decision = fabric.broadcast(decision)
-    if isinstance(decision, CotransportError):
-        raise decision
-    return decision  # type: ignore[return-value]  # the first process has decided
 
 
 class _Log:

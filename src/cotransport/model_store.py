@@ -139,6 +139,16 @@ class Snapshot:
     metrics: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Facts(NamedTuple):
+    """What can be said of a version without its weights and images."""
+
+    classes: tuple[Label, ...]
+    image_size: int
+    settings: dict[str, Any]
+    exemplars: int
+    held_out: int
+
+
 class ModelStore:
     """A model folder. Writers hold `locked`; readers need nothing."""
 
@@ -222,6 +232,19 @@ class ModelStore:
             held_out=Memory(partial(self._images, files, model.held_out, model.image_size)),
             metrics=metrics if isinstance(metrics, dict) else {},
         )
+
+    def facts(self, number: int) -> Facts:
+        """What `model.json` says of a version; its weights and images are not looked at."""
+        path = self._place(number) / MODEL
+        record = self.manifest().version(number).files.get(MODEL)
+        if record is None:
+            raise ModelError(f"{self.folder / MANIFEST}: version {number} has no {MODEL}. Restore it from a backup")
+        self._check(path, record)
+        model = self._parsed(_Model, path)
+        counts = [
+            sum(count for part in rows for _, _, count in part.rows) for rows in (model.exemplars, model.held_out)
+        ]
+        return Facts(tuple(model.classes), model.image_size, model.settings, *counts)
 
     def metrics(self, number: int) -> dict[str, Any]:
         """What a version's `metrics.json` says."""

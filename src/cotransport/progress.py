@@ -16,6 +16,8 @@ from cotransport.results import Step
 from cotransport.training import Figures
 
 SECONDS_BETWEEN_LINES = 10.0
+WIDE = 100
+"""Columns of a terminal in which a long bar leaves room for words."""
 
 
 class ConsoleWatcher:
@@ -30,14 +32,7 @@ class ConsoleWatcher:
         self._earlier: float | None = None  # work that an earlier process has done for the current task
         self._progress: Progress | None = None
         if console.is_terminal:
-            self._progress = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                TextColumn("{task.percentage:>3.0f} %"),
-                TextColumn("{task.fields[figures]}", style="dim"),
-                console=console,
-                transient=True,
-            )
+            self._progress = _progress(console)
 
     def __enter__(self) -> ConsoleWatcher:
         if self._progress:
@@ -84,12 +79,7 @@ class ConsoleWatcher:
             if figures.step:
                 self._console.print(f"  task {figures.task + 1} goes on after step {figures.step} of {figures.steps}")
         where = f"task {figures.task + 1}/{len(self._work)} epoch {figures.epoch}/{figures.epochs}"
-        told = ""
-        if figures.step and not math.isnan(figures.loss):
-            told = (
-                f"loss {figures.loss:.3f}  train {figures.accuracy:.1f} %  {figures.images_per_second:,.0f} images/s  "
-                f"{_duration(self._seconds_left(done, now))} left"
-            )
+        told = "" if math.isnan(figures.loss) else _told(figures, self._seconds_left(done, now))
         if self._progress:
             completed = sum(self._work[: self._task]) + done
             self._progress.update(self._bar, completed=completed, description=where, figures=told)
@@ -117,6 +107,65 @@ class ConsoleWatcher:
         """By the work that is left in this run and, as much again, in every later one."""
         left = sum(self._work[self._task :]) - done + (self._runs - self._number) * sum(self._work)
         return (now - self._begun) / (self._done + done - (self._earlier or 0.0)) * left
+
+
+class LessonProgress:
+    """Shows what was chosen for a lesson, and how its training goes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._told = console, time.perf_counter()
+        self._progress = _progress(console) if console.is_terminal else None
+
+    def __enter__(self) -> LessonProgress:
+        if self._progress:
+            self._progress.start()
+            self._bar = self._progress.add_task("reading images", total=None, figures="")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress:
+            self._progress.stop()
+
+    def begun(self, told: Sequence[str]) -> None:
+        """What was chosen for the lesson."""
+        for line in told:
+            self._console.print(f"  {escape(line)}", soft_wrap=True)
+
+    def figures(self, figures: Figures) -> None:
+        """The training goes on."""
+        where, told = f"epoch {figures.epoch}/{figures.epochs}", _told(figures, figures.seconds_left)
+        now = time.perf_counter()
+        if figures.step and not told:
+            self._console.print(f"  goes on after step {figures.step} of {figures.steps}")
+        if self._progress:
+            self._progress.update(
+                self._bar, total=figures.steps, completed=figures.step, description=where, figures=told
+            )
+        elif told and now - self._told >= SECONDS_BETWEEN_LINES:
+            self._told = now
+            self._console.print(f"  {where}  {told}")
+
+
+def _progress(console: Console) -> Progress:
+    """A bar, with what there is to say beside it."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24 if console.width >= WIDE else 10),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TextColumn("{task.fields[figures]}", style="dim"),
+        console=console,
+        transient=True,
+    )
+
+
+def _told(figures: Figures, seconds_left: float) -> str:
+    """How a training goes, in a line; nothing before there is anything to say."""
+    if math.isnan(figures.loss):
+        return ""
+    return (
+        f"loss {figures.loss:.3f}  train {figures.accuracy:.1f} %  {figures.images_per_second:,.0f} images/s  "
+        f"{_duration(seconds_left)} left"
+    )
 
 
 def _duration(seconds: float) -> str:

@@ -89,6 +89,12 @@ def load_recipe(name: str, overrides: Sequence[str] = (), data: str | None = Non
     values.setdefault("name", path.stem)
     if data is not None:
         _set(values, ["data", "source"], data)
+    set_all(values, overrides)
+    return validated(Recipe, values, f"recipe {name}")
+
+
+def set_all(values: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Change values by `key=value` overrides, in place."""
     # a whole list or section first, whatever the order, so that it does not undo what is said of its parts
     for override in sorted(overrides, key=lambda override: override.partition("=")[0].count(".")):
         key, equals, text = override.partition("=")
@@ -101,7 +107,6 @@ def load_recipe(name: str, overrides: Sequence[str] = (), data: str | None = Non
                 f"--set {override}: not valid YAML after the equals sign. Close brackets and quotes"
             ) from None
         _set(values, key.split("."), value)
-    return validated(Recipe, values, f"recipe {name}")
 
 
 class _Loader(yaml.SafeLoader):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import torch
 from lightning_fabric import Fabric
@@ -36,7 +36,7 @@ from cotransport.data import (
     training_batches,
     usual_workers,
 )
-from cotransport.errors import ConfigError, CotransportWarning, TrainingError
+from cotransport.errors import ConfigError, CotransportError, CotransportWarning, TrainingError
 from cotransport.machine import available_cores, keep_freed_memory
 from cotransport.network import Network, Output
 from cotransport.randomness import derived_seed
@@ -52,6 +52,7 @@ WARM_STEPS = 2
 """after so many that set up memory, and those for which images were decoded ahead."""
 _SHUFFLE, _NETWORK = (0, 0), (0, 1)  # places of a task's random draws
 _NEVER = 2**62
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -187,6 +188,20 @@ def fabric_for(device: Device) -> Fabric:
     if fabric.device.type == "cpu":
         keep_freed_memory()
     return fabric
+
+
+def agreed(fabric: Fabric, decide: Callable[[], T]) -> T:
+    """What the first process decides, in all processes; also if that is an error."""
+    decision: T | CotransportError | None = None
+    if fabric.is_global_zero:
+        try:
+            decision = decide()
+        except CotransportError as error:
+            decision = error
+    decision = fabric.broadcast(decision)
+    if isinstance(decision, CotransportError):
+        raise decision
+    return decision  # type: ignore[return-value]  # the first process has decided
 
 
 def set_threads(device: Device) -> None:

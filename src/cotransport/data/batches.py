@@ -7,7 +7,7 @@ result does not depend on the number of processes or workers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,8 +16,10 @@ from torch import Tensor
 
 from cotransport.config import Augmentation
 from cotransport.data import augmentation as augment
-from cotransport.data.images import EncodedImages, Images, LabelledImages, PixelImages, spread
+from cotransport.data.decoding import Item
+from cotransport.data.images import IN_MEMORY_SIDE, EncodedImages, Images, LabelledImages, PixelImages, spread
 from cotransport.data.workers import Request, decoded, usual_workers
+from cotransport.errors import DataError
 from cotransport.randomness import generator
 
 EVALUATION_CHUNK = 256
@@ -130,6 +132,19 @@ def evaluation_chunks(
     chunks: list[list[Request]] = [[(i, CENTRE_SHARE) for i in range(rows.start, rows.stop)] for rows in slices]
     for rows, squares in zip(slices, _squares(images, chunks, workers), strict=True):
         yield rows, squares.to(device, non_blocking=True).permute(0, 3, 1, 2)
+
+
+def evaluation_squares(
+    items: Sequence[Item], size: int, on_error: Callable[[int, DataError], None], workers: int | None = None
+) -> Iterator[tuple[slice, PixelImages]]:
+    """Items as evaluation sees them, chunk by chunk; what cannot be decoded is told, and black."""
+    share = 1.0 if size <= IN_MEMORY_SIDE else CENTRE_SHARE
+    starts = range(0, len(items), EVALUATION_CHUNK)
+    slices = [slice(start, min(start + EVALUATION_CHUNK, len(items))) for start in starts]
+    chunks: list[list[Request]] = [[(i, share) for i in range(rows.start, rows.stop)] for rows in slices]
+    workers = usual_workers(len(items)) if workers is None else workers
+    for rows, squares in zip(slices, decoded(items.__getitem__, size, chunks, workers, on_error), strict=True):
+        yield rows, PixelImages(squares)
 
 
 def sample(images: Images, at_most: int, workers: int | None = None) -> Tensor:

@@ -100,6 +100,11 @@ def _files(folder: Path, classes: Sequence[Label]) -> _Files:
     return _Files(items, torch.tensor(labels))
 
 
+def images_below(folder: Path) -> list[Path]:
+    """All images in a folder and its subfolders, sorted."""
+    return [path for path in _visible_files(folder) if _is_image(path)]
+
+
 def _visible_files(folder: Path) -> list[Path]:
     """All files below a folder, but for hidden ones and those in hidden folders, which tools leave behind."""
     return [

@@ -162,7 +162,7 @@ def stored_alike(parts: Sequence[Sequence[Item]], size: int | None) -> list[Imag
     """Training and test items in the same storage and of the same size: without a size, the first part's own."""
     if size is None:
         size = _natural_size(parts[0])
-    if size <= IN_MEMORY_SIDE and sum(len(items) for items in parts) * size * size * 3 <= IN_MEMORY_BYTES:
+    if _fits_memory(sum(len(items) for items in parts), size):
         return [PixelImages(squares(items, size)) for items in parts]
     for items in parts:
         for index in spread(len(items), HEADERS):
@@ -170,19 +170,23 @@ def stored_alike(parts: Sequence[Sequence[Item]], size: int | None) -> list[Imag
     return [EncodedImages.of(items, size) for items in parts]
 
 
+def _fits_memory(count: int, size: int) -> bool:
+    return size <= IN_MEMORY_SIDE and count * size * size * 3 <= IN_MEMORY_BYTES
+
+
 def fitted(images: Images, size: int) -> Images:
     """The same images for a network that sees squares of this size."""
     if images.size == size:
         return images
-    if isinstance(images, EncodedImages):
+    if isinstance(images, EncodedImages) and not _fits_memory(len(images), size):
         return EncodedImages(images.origins, images.origin, images.row, size)
-    return stored(_PixelItems(images), size)
+    return stored(_Items(images), size)
 
 
-class _PixelItems(Sequence[Item]):
-    """The images of a pixel storage one by one."""
+class _Items(Sequence[Item]):
+    """The images of a storage one by one."""
 
-    def __init__(self, images: PixelImages) -> None:
+    def __init__(self, images: PixelImages | EncodedImages) -> None:
         self._images = images
 
     def __len__(self) -> int:
@@ -193,7 +197,7 @@ class _PixelItems(Sequence[Item]):
 
 
 def _encoded(images: Images) -> EncodedImages:
-    return images if isinstance(images, EncodedImages) else EncodedImages.of(_PixelItems(images), images.size)
+    return images if isinstance(images, EncodedImages) else EncodedImages.of(_Items(images), images.size)
 
 
 def _natural_size(items: Sequence[Item]) -> int:

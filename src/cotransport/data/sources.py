@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -88,14 +88,20 @@ def load(source: Source, settings: Data) -> DataSet:
     return DataSet(train, test) if settings.validation is None else divided(train, settings.validation)
 
 
-def labelled(images: object, labels: object = None, size: int | None = None) -> LabelledImages:
-    """What a user hands to the estimator, in a given size: a folder or data set by name, or images with labels."""
+def labelled(
+    images: object, labels: object = None, size: int | None = None, *, split: Literal["train", "test"] = "train"
+) -> LabelledImages:
+    """What a user hands to the estimator, in a given size: a folder or data set by name, or images with labels.
+
+    split : of a folder or data set that has both, which part is meant.
+    """
     if isinstance(images, LabelledImages):
         return images if size is None else replace(images, images=fitted(images.images, size))
     if labels is not None:
         return labelled_images(images, labels, size)
     if isinstance(images, str | os.PathLike):
-        return open_source(Data(source=os.fspath(images), image_size=size)).splits().train
+        splits = open_source(Data(source=os.fspath(images), image_size=size)).splits()
+        return splits.test if split == "test" and splits.test is not None else splits.train
     raise DataError(
         "labels are missing: give learn(images, labels), or the path of a folder with a subfolder per class"
     )

@@ -32,8 +32,11 @@ class DataSet(NamedTuple):
     test: LabelledImages
 
 
-def divided(data: LabelledImages, share: float) -> DataSet:
-    """A share of each class held out, the same at every call; a class of one image keeps it for training."""
+def divided(data: LabelledImages, share: float, at_most: int | None = None) -> DataSet:
+    """A share of each class held out, the same at every call; a class of one image keeps it for training.
+
+    at_most : so many of a class are held out, if the share would be more.
+    """
     random = np.random.RandomState(_SEED)
     kept, held = [], []
     for number, name in enumerate(data.classes):
@@ -41,7 +44,7 @@ def divided(data: LabelledImages, share: float) -> DataSet:
         if len(indices) == 1:
             message = f"class {name!r} has one image: it is trained on, and there is none to test with"
             warnings.warn(message, CotransportWarning, stacklevel=2)
-        out = max(0, min(max(1, round(share * len(indices))), len(indices) - 1))
+        out = max(0, min(max(1, round(share * len(indices))), len(indices) - 1, at_most or len(indices)))
         held.append(indices[:out])
         kept.append(indices[out:])
     train, test = (torch.from_numpy(np.sort(np.concatenate(parts))) for parts in (kept, held))

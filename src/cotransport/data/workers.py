@@ -30,9 +30,16 @@ def usual_workers(images: int) -> int:
 
 
 def decoded(
-    item: Callable[[int], Item], size: int, requests: Iterable[list[Request]], workers: int
+    item: Callable[[int], Item],
+    size: int,
+    requests: Iterable[list[Request]],
+    workers: int,
+    on_error: Callable[[int, DataError], None] | None = None,
 ) -> Iterator[Tensor]:
-    """For each list of requests, uint8 (n, size, size, 3). `item` gives the image at a place."""
+    """For each list of requests, uint8 (n, size, size, 3). `item` gives the image at a place.
+
+    An image that cannot be decoded ends it; with `on_error`, that is told its place and why, and the image is black.
+    """
     loader = DataLoader(
         _Decoder(item, size),
         sampler=requests,  # any iterable of requests will do
@@ -42,9 +49,11 @@ def decoded(
         pin_memory=torch.cuda.is_available(),
         worker_init_fn=_leave_signals,
     )
-    for squares in loader:
-        if isinstance(squares, DataError):
-            raise squares
+    for squares, errors in loader:
+        for index, error in errors:
+            if on_error is None:
+                raise error
+            on_error(index, error)
         yield squares
 
 
@@ -53,15 +62,21 @@ def _leave_signals(worker: int) -> None:
     signals.ignore()
 
 
-class _Decoder(Dataset[Tensor | DataError]):
-    """Whole batches decoded at once. An error comes back as a value: raised in a worker, it would bury its message."""
+_Squares: TypeAlias = tuple[Tensor, list[tuple[int, DataError]]]
+
+
+class _Decoder(Dataset[_Squares]):
+    """Whole batches decoded at once. Errors come back as values: raised in a worker, they would bury their message."""
 
     def __init__(self, item: Callable[[int], Item], size: int) -> None:
         self._item, self._size = item, size
 
-    def __getitem__(self, requests: list[Request]) -> Tensor | DataError:
-        try:
-            squares = [decode(self._item(index), self._size, crop) for index, crop in requests]
-        except DataError as error:
-            return error
-        return torch.from_numpy(np.stack(squares))
+    def __getitem__(self, requests: list[Request]) -> _Squares:
+        squares = np.zeros((len(requests), self._size, self._size, 3), np.uint8)
+        errors: list[tuple[int, DataError]] = []
+        for place, (index, crop) in enumerate(requests):
+            try:
+                squares[place] = decode(self._item(index), self._size, crop)
+            except DataError as error:
+                errors.append((index, error))
+        return torch.from_numpy(squares), errors

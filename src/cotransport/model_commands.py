@@ -1,0 +1,447 @@
+"""The commands around a model folder: learn, predict, evaluate, info, rollback, example-data."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from cotransport import signals
+from cotransport.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from cotransport.production import Change, Outcome, Prediction
+
+app = typer.Typer()
+out = Console()
+err = Console(stderr=True)
+
+SHOWN = 40
+"""Classes that a table lists, at most."""
+
+Model = Annotated[Path, typer.Argument(help="The model's folder.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any other setting of a recipe, such as schedule.learning_rate=0.1. Repeatable.",
+    ),
+]
+
+
+class KnownClasses(str, Enum):
+    """What is done with images of a class that is known already."""
+
+    refuse = "refuse"
+    extend = "extend"
+
+
+class Format(str, Enum):
+    """How predictions are printed."""
+
+    table = "table"
+    jsonl = "jsonl"
+    csv = "csv"
+
+
+@contextmanager
+def told_how_to_go_on(command: str) -> Iterator[None]:
+    """After a signal, say that all is saved and what to type."""
+    try:
+        yield
+    except signals.Interrupted as stopped:
+        err.print(f"[bold]{stopped}[/]. What was learned is saved; go on with: {escape(command)}", soft_wrap=True)
+        sys.exit(stopped.exit_code)
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "[bold]cotransport learn model photos/week1[/]  a new model, or new classes for it\n\n"
+    "[bold]cotransport learn model photos/week2 --max-forgetting 3[/]  only if old classes lose 3 points at most\n\n"
+    "[bold]cotransport learn model more-cats --known-classes extend[/]  more images of classes that it knows\n\n"
+    "[bold]cotransport learn model photos --method wa --minutes 10[/]  another method, and a time budget"
+)
+def learn(
+    model: Model,
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="A folder with a subfolder of images per class, or a Hugging Face data set (path or id).",
+            show_default=False,
+        ),
+    ],
+    method: Annotated[
+        str | None, typer.Option(help="How to learn (see `methods`).", show_default="coil-tuned, or the model's")
+    ] = None,
+    backbone: Annotated[
+        str | None, typer.Option(help="The network. A model keeps it for life.", show_default="by the machine")
+    ] = None,
+    image_size: Annotated[
+        int | None, typer.Option(help="Pixels of a side. A model keeps it for life.", show_default="by the images")
+    ] = None,
+    memory: Annotated[
+        int | None, typer.Option(help="Images of old classes that are kept, in all.", show_default="50 of each class")
+    ] = None,
+    memory_per_class: Annotated[int | None, typer.Option(help="The same, for each class.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Times that each image is seen.", show_default="by the images")
+    ] = None,
+    minutes: Annotated[float | None, typer.Option(help="Train for about so long, instead.")] = None,
+    known_classes: Annotated[
+        KnownClasses, typer.Option(help="Images of a class that the model knows: refuse them, or learn from them too.")
+    ] = KnownClasses.refuse,
+    held_out: Annotated[
+        float, typer.Option(help="Share of each class that is kept to test with, 50 images at most.")
+    ] = 0.1,
+    max_forgetting: Annotated[
+        float | None,
+        typer.Option(
+            help="Points of accuracy that the classes known before may lose. If they lose more, the new version is "
+            "kept beside and the old one stays current (exit code 3)."
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything random.", show_default="0")] = None,
+    overrides: Overrides = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Throw an unfinished lesson away.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Teach a model new classes; the first call makes it.
+
+    Settings are chosen by the images and printed; what you ask for counts, now and in later lessons. If it is
+    interrupted in any way, the same command goes on.
+    """
+    from cotransport import production
+    from cotransport.progress import LessonProgress
+    from cotransport.training import fabric_for
+
+    if memory is not None and memory_per_class is not None:
+        raise typer.BadParameter("--memory and --memory-per-class exclude each other")
+    if epochs is not None and minutes is not None:
+        raise typer.BadParameter("--epochs and --minutes exclude each other")
+    if not 0 < held_out < 1:
+        raise typer.BadParameter(f"--held-out {held_out:g}: give a share above 0 and below 1")
+    chosen: dict[str, Any] = {}
+    plain = {"method": method, "backbone": backbone, "image_size": image_size, "seed": seed}
+    chosen |= {name: value for name, value in plain.items() if value is not None}
+    if memory is not None or memory_per_class is not None:
+        chosen["memory"] = {"total": memory} if memory is not None else {"per_class": memory_per_class}
+    if epochs is not None:
+        chosen["schedule"] = {"epochs": epochs, "seconds_per_task": None}
+    if minutes is not None:
+        chosen["schedule"] = {"seconds_per_task": 60 * minutes}
+    wishes = _wishes(chosen, overrides or ())
+    wishes = replace(wishes, held_out=held_out, known_classes=known_classes.value, max_forgetting=max_forgetting)
+    first = fabric_for(wishes.device).is_global_zero
+    console = (err if as_json else out) if first else Console(quiet=True)
+    with told_how_to_go_on(shlex.join(["cotransport", *sys.argv[1:]])), LessonProgress(console) as progress:
+        outcome = production.learn(model, data, wishes, overwrite=overwrite, observer=progress)
+    if first:
+        _show_outcome(model, outcome, as_json=as_json)
+    if outcome.refused is not None:
+        raise typer.Exit(3)
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "[bold]cotransport predict model a.jpg b.png[/]\n\n"
+    "[bold]cotransport predict model photos/new 'archive/**/*.jpg' --top 3[/]  folders and patterns\n\n"
+    "[bold]cotransport predict model photos --format csv > answers.csv[/]"
+)
+def predict(
+    model: Model,
+    images: Annotated[
+        list[str],
+        typer.Argument(help="Image files, folders of them, or patterns.", metavar="IMAGE...", show_default=False),
+    ],
+    top: Annotated[int, typer.Option(help="So many of the likeliest classes.", min=1)] = 1,
+    form: Annotated[
+        Format, typer.Option("--format", help="A table for people, JSON lines or CSV for programs.")
+    ] = Format.table,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
+    version: Annotated[int | None, typer.Option(help="A version.", show_default="the current one")] = None,
+) -> None:
+    """Say which class images are of.
+
+    A file that is no image is reported, and the others are predicted all the same (exit code 1).
+    """
+    from cotransport import IncrementalClassifier, production
+
+    paths = list(_files(images))
+    classifier = IncrementalClassifier.load(model, version)
+    answers = production.predictions(classifier, paths, top)
+    failed = _print_predictions(answers, Format.jsonl if as_json else form, top)
+    if failed:
+        err.print(f"{failed} of {len(paths)} files could not be read")
+        raise typer.Exit(1)
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "[bold]cotransport evaluate model[/]  on the images that were held out\n\n"
+    "[bold]cotransport evaluate model photos/checked[/]  on other images of classes that it knows"
+)
+def evaluate(
+    model: Model,
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            help="A folder with a subfolder per class, or a Hugging Face data set.",
+            show_default="the images that were held out",
+        ),
+    ] = None,
+    version: Annotated[int | None, typer.Option(help="A version.", show_default="the current one")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="data.label_column, for example. Repeatable.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the accuracy of each class."""
+    from cotransport import production
+
+    wishes = _wishes({}, overrides or ())
+    changes = production.evaluate(model, data, version=version, wishes=wishes)
+    accuracy, images = production.mean(changes, "after"), sum(change.images for change in changes)
+    if as_json:
+        _print_json(
+            {
+                "accuracy": accuracy,
+                "images": images,
+                "per_class": [{"class": one.name, "images": one.images, "accuracy": one.after} for one in changes],
+            }
+        )
+        return
+    table = Table("class", "images", "accuracy", box=None, header_style="bold")
+    shown = sorted(changes, key=lambda change: change.after or 0.0) if len(changes) > SHOWN else changes
+    for change in shown[:SHOWN]:
+        table.add_row(escape(str(change.name)), str(change.images), _percent(change.after))
+    out.print(table)
+    if len(changes) > SHOWN:
+        out.print(f"the {SHOWN} worst of {len(changes)} classes; --json has all", style="dim")
+    out.print(f"[bold]{_percent(accuracy)}[/] of {images:,} images")
+
+
+@app.command(epilog="Example: [bold]cotransport info model[/]")
+def info(model: Model, as_json: AsJson = False) -> None:
+    """Show a model's versions: classes, accuracy, memory and size."""
+    from cotransport import production
+
+    facts = production.info(model)
+    if as_json:
+        _print_json(facts)
+        return
+    current = next(one for one in facts["versions"] if one["version"] == facts["current"])
+    out.print(
+        f"[bold]{escape(str(model))}[/]: version {facts['current']}, {len(facts['classes'])} classes, "
+        f"{escape(facts['method'])} with the backbone {escape(facts['backbone'])}, {facts['image_size']} x "
+        f"{facts['image_size']} pixels",
+        soft_wrap=True,
+    )
+    out.print(
+        f"{current['exemplars']:,} images of its classes are remembered, {current['held_out']:,} held out; "
+        f"{_size(facts['bytes'])} in all",
+        soft_wrap=True,
+    )
+    table = Table("", "version", "from", "classes", "learned", "accuracy", "forgetting", "size", "made", box=None)
+    for one in facts["versions"]:
+        learned = ", ".join(str(name) for name in one["new_classes"][:6])
+        more = len(one["new_classes"]) - 6
+        forgetting = "–" if one["forgetting"] is None else f"{one['forgetting']:.1f}"
+        table.add_row(
+            "→" if one["version"] == facts["current"] else "",
+            str(one["version"]),
+            str(one["parent"] or "–"),
+            str(one["classes"]),
+            escape(learned + (f" and {more} more" if more > 0 else ""))
+            + (" [red](refused)[/]" if one["refused"] else ""),
+            _percent(one["accuracy"]),
+            forgetting,
+            _size(one["bytes"]),
+            one["made"] or "–",
+        )
+    out.print(table)
+    if facts["unfinished"]:
+        out.print(f"a lesson from {escape(facts['unfinished'])} is not finished; repeat its command to go on")
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "[bold]cotransport rollback model[/]  to the version before\n\n"
+    "[bold]cotransport rollback model --to 3[/]  to any version, also forward"
+)
+def rollback(
+    model: Model,
+    to: Annotated[int | None, typer.Option(help="A version.", show_default="the one before the current")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make another version the current one. None is removed."""
+    from cotransport import production
+
+    before, now = production.rollback(model, to)
+    if as_json:
+        _print_json({"before": before, "current": now})
+        return
+    out.print(f"version {now} is current now; back with: cotransport rollback {escape(str(model))} --to {before}")
+
+
+@app.command(
+    "example-data",
+    epilog="Example:\n\n[bold]cotransport example-data digits[/], then [bold]cotransport learn model digits/first[/]",
+)
+def example_data(
+    folder: Annotated[Path, typer.Argument(help="A new folder.", metavar="DIR", show_default=False)],
+) -> None:
+    """Write images of handwritten digits into folders, to try everything with."""
+    from cotransport import examples
+
+    for place, told in examples.write_digits(folder).items():
+        out.print(f"[bold]{escape(str(place))}[/]  {escape(told)}", soft_wrap=True)
+
+
+def _wishes(chosen: dict[str, Any], overrides: Sequence[str]) -> Any:  # noqa: ANN401 (Wishes, which takes torch along)
+    from cotransport.config import Device, validated
+    from cotransport.production import Wishes
+    from cotransport.recipe import set_all
+
+    set_all(chosen, overrides)
+    for section in ("data", "device"):
+        if not isinstance(chosen.get(section, {}), dict):
+            raise ConfigError(f"--set {section}: give one of its keys, such as {section}.KEY=VALUE")
+    data, device = chosen.pop("data", {}), chosen.pop("device", {})
+    return Wishes(chosen, data=data, device=validated(Device, device, "device"))
+
+
+def _files(images: Iterable[str]) -> Iterator[Path]:
+    """The files that are meant: files, what is below folders, and what patterns match."""
+    import glob
+
+    from cotransport.data.folders import images_below
+
+    for word in images:
+        path = Path(word)
+        if path.is_dir():
+            found = images_below(path)
+        elif not path.exists() and glob.has_magic(word):
+            matches = [Path(match) for match in sorted(glob.glob(word, recursive=True))]  # noqa: PTH207 (absolute ones too)
+            found = [match for match in matches if match.is_file()]
+        else:
+            found = [path]
+        if not found:
+            raise DataError(f"{word}: no images there. Check the path")
+        yield from found
+
+
+def _print_predictions(answers: Iterable[Prediction], form: Format, top: int) -> int:
+    """Print answers as they come; returns how many files could not be read."""
+    failed = 0
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    if form is Format.csv:
+        names = (
+            ["class", "probability"]
+            if top == 1
+            else [f"{n}_{k}" for k in range(1, top + 1) for n in ("class", "probability")]
+        )
+        writer.writerow(["image", *names, "error"])
+    table = Table("image", "class", "probability", box=None, header_style="bold")
+    for answer in answers:
+        failed += answer.error is not None
+        if form is Format.jsonl:
+            best = [{"class": name, "probability": share} for name, share in answer.classes]
+            _print_json({"image": answer.path, "predictions": best, "error": answer.error}, indent=None)
+        elif form is Format.csv:
+            cells = [cell for name, share in answer.classes for cell in (name, f"{share:.6f}")]
+            writer.writerow([answer.path, *cells, *[""] * (2 * top - len(cells)), answer.error or ""])
+        elif answer.error is None:
+            for place, (name, share) in enumerate(answer.classes):
+                table.add_row("" if place else escape(answer.path), escape(str(name)), f"{share:.3f}")
+        if answer.error is not None:
+            err.print(f"[red]{escape(answer.error)}[/]", soft_wrap=True)
+    if form is Format.table and table.rows:
+        out.print(table)
+    return failed
+
+
+def _show_outcome(model: Path, outcome: Outcome, *, as_json: bool) -> None:
+    report = outcome.report
+    if as_json:
+        values = report.model_dump(mode="json")
+        _print_json(
+            {"version": outcome.version, "promoted": outcome.refused is None, "refused": outcome.refused, **values}
+        )
+        return
+    if outcome.already:
+        out.print(f"version {outcome.version} has learned exactly these images before: nothing to do")
+        return
+    _show_changes(report.per_class)
+    words = [f"[bold]version {outcome.version}[/] recognises {_percent(report.accuracy)} of all held-out images"]
+    if report.forgetting is not None:
+        words.append(
+            f"the classes known before: {_percent(report.old_before)} before, {_percent(report.old_after)} now"
+        )
+    out.print("; ".join(words), soft_wrap=True)
+    if outcome.refused is not None:
+        err.print(
+            f"[bold red]not promoted:[/] {escape(outcome.refused)}. The version before stays current; to use this one: "
+            f"cotransport rollback {escape(str(model))} --to {outcome.version}",
+            soft_wrap=True,
+        )
+
+
+def _show_changes(changes: Sequence[Change]) -> None:
+    """What was learned and forgotten, class by class; of many classes those that changed most."""
+    shown = list(changes)
+    if len(shown) > SHOWN:
+        new = [change for change in changes if change.before is None]
+        old = sorted(
+            (change for change in changes if change.before is not None and change.after is not None),
+            key=lambda change: (change.after or 0.0) - (change.before or 0.0),
+        )
+        shown = [*new[: SHOWN // 2], *old[: SHOWN - min(len(new), SHOWN // 2)]]
+    table = Table("class", "held out", "before", "now", "", box=None, header_style="bold")
+    for change in shown:
+        moved = "new"
+        if change.before is not None and change.after is not None:
+            points = change.after - change.before
+            colour = "green" if points > 0 else "red" if points < 0 else "dim"
+            moved = f"[{colour}]{points:+.1f}[/]" if points else ""
+        before = "" if change.before is None else _percent(change.before)
+        table.add_row(escape(str(change.name)), str(change.images), before, _percent(change.after), moved)
+    out.print(table)
+    if len(changes) > len(shown):
+        out.print(
+            f"{len(shown)} of {len(changes)} classes, the most forgotten of the old ones; --json has all", style="dim"
+        )
+
+
+def _print_json(values: object, indent: int | None = 1) -> None:
+    print(json.dumps(values, indent=indent, ensure_ascii=False))
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f} %"
+
+
+def _size(count: int) -> str:
+    """Bytes in a unit that people read.
+
+    >>> _size(512), _size(123_456), _size(5_000_000_000)
+    ('512 B', '123 kB', '5.0 GB')
+    """
+    if count < 1000:
+        return f"{count} B"
+    if count < 1_000_000:
+        return f"{count / 1000:.0f} kB"
+    return f"{count / 1e6:.1f} MB" if count < 1e9 else f"{count / 1e9:.1f} GB"
