@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import os
 import platform
 import shutil
@@ -156,7 +157,9 @@ def _one_run(recipe: Recipe, one: Run, stream: TaskStream, folder: Path, epochs:
             carried = transport_record(classifier)
             step = step.model_copy(update={"train_seconds": seconds, "transport": carried, "initial": initial})
             for last in told:  # none, if the method has not trained at all
-                step = step.model_copy(update={"images_per_second": last.images_per_second, "epochs": last.epochs})
+                speed = last.images_per_second  # not a number, if nothing was left to train
+                speed = 0.0 if math.isnan(speed) else speed
+                step = step.model_copy(update={"images_per_second": speed, "epochs": last.epochs})
             steps.append(step)
             log.step(step, task.number)
             if first:

@@ -157,12 +157,13 @@ def learn(
             before = store.read(parent)
         chosen = _merged_wishes(before, wishes)
         gpu = fabric.device.type != "cpu"
-        train, test = _images(data, before, chosen, wishes, gpu=gpu)
+        last = None if before is None or parent is None else _report(before, store, parent)
+        train, test = _images(data, before, last, chosen, wishes, gpu=gpu)
         data_id = _fingerprint(train, test)
-        if before is not None and parent is not None:
-            known = _report(before, store, parent)
-            if known is not None and known.lesson.data_id == data_id:
-                return Outcome(parent, known, None, already=True)
+        if last is not None and last.lesson.data_id == data_id:
+            return Outcome(parent or 0, last, None, already=True)
+        if before is not None and wishes.known_classes == "refuse":
+            _check_new(train.classes, before.classes)
         exemplars = 0 if before is None else len(before.memory)
         suggestion = suggested(train, exemplars, gpu=gpu)
         classifier = _classifier(before, chosen, suggestion, wishes.device)
@@ -326,12 +327,22 @@ def _backbone(value: object) -> Backbone:
 
 
 def _images(
-    data: str, before: Snapshot | None, chosen: Mapping[str, Any], wishes: Wishes, *, gpu: bool
+    data: str,
+    before: Snapshot | None,
+    last: Report | None,
+    chosen: Mapping[str, Any],
+    wishes: Wishes,
+    *,
+    gpu: bool,
 ) -> tuple[LabelledImages, LabelledImages]:
-    """Images to learn from and images to hold out, in the size that the network sees."""
+    """Images to learn from and images to hold out, in the size that the network sees.
+
+    Known classes are found before any image is read, unless it may be the `last` lesson once more.
+    """
     size = chosen.get("image_size") if before is None else before.image_size
     source = open_source(validated(Data, {"image_size": size, **wishes.data, "source": data}, "data"))
-    if before is not None and wishes.known_classes == "refuse":
+    repeated = last is not None and set(source.classes) == {*last.lesson.new_classes, *last.lesson.extended_classes}
+    if before is not None and wishes.known_classes == "refuse" and not repeated:
         _check_new(source.classes, before.classes)
     train, test = source.splits()
     if size is None and train.images.size > largest_side(gpu):
@@ -378,9 +389,9 @@ def _classifier(
 
 def _told(classifier: IncrementalClassifier, train: LabelledImages, test: LabelledImages) -> list[str]:
     """What is done with which settings, in words."""
-    backbone, schedule, budget = classifier.backbone, classifier.schedule, classifier.memory
-    assert isinstance(schedule, Schedule) and isinstance(budget, Budget)
-    name = "of its user's own" if isinstance(backbone, nn.Module) else _backbone(backbone).name
+    schedule, budget = classifier.schedule, classifier.memory
+    assert isinstance(schedule, Schedule)
+    assert isinstance(budget, Budget)
     seconds, size = schedule.seconds_per_task, train.images.size
     length = f"{schedule.epochs} epochs" if seconds is None else f"epochs for about {seconds:g} s"
     mirrored = "mirrored" if getattr(classifier.augmentation, "flip", False) else "not mirrored"
@@ -388,7 +399,8 @@ def _told(classifier: IncrementalClassifier, train: LabelledImages, test: Labell
     classes = "1 class" if len(train.classes) == 1 else f"{len(train.classes)} classes"
     return [
         f"{classes}, {len(train):,} images to learn from and {len(test):,} held out to test with",
-        f"{make_method(classifier.method).title}, backbone {name}, {size} x {size} pixels, images remembered: {kept}",
+        f"{make_method(classifier.method).title}, backbone {_backbone(classifier.backbone).name}, "
+        f"{size} x {size} pixels, images remembered: {kept}",
         f"{length} in batches of {schedule.batch_size}, learning rate {schedule.learning_rate:g}, images {mirrored}"
         + (" (they are grey)" if mirrored != "mirrored" and is_grey(train) else ""),
     ]
