@@ -29,7 +29,7 @@ SLOWEST = 120.0
 """Seconds that an undisturbed end may take, at most."""
 
 
-def killed_often(target: Callable[..., None], *arguments: object, seed: int) -> int:
+def killed_often(target: Callable[..., None], *arguments: object, seed: int, longest: float = 0.6) -> int:
     """Run a function in processes that are killed after random times until it has come to its end; how many were."""
     context, moments = multiprocessing.get_context("fork"), random.Random(seed)
     shortest, kills = 0.02, 0
@@ -37,7 +37,7 @@ def killed_often(target: Callable[..., None], *arguments: object, seed: int) -> 
         process = context.Process(target=target, args=arguments)
         process.start()
         if kills < KILLS:
-            process.join(moments.uniform(shortest, 0.8))
+            process.join(moments.uniform(shortest, longest))
         else:
             process.join(SLOWEST)
         if not process.is_alive():

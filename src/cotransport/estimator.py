@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ import numpy.typing as npt
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError
+from sklearn.utils import Tags
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -30,6 +31,7 @@ from cotransport.data import (
     Images,
     Label,
     LabelledImages,
+    Vectors,
     channel_statistics,
     fitted,
     images_of,
@@ -41,7 +43,7 @@ from cotransport.errors import ConfigError, CotransportWarning, DataError, Model
 from cotransport.memory import Memory, herding
 from cotransport.methods import Lesson, Method, make_method
 from cotransport.model_store import ModelStore, Snapshot
-from cotransport.network import CosineHead, Network, Output
+from cotransport.network import CosineHead, HeadAlone, Network, Output
 from cotransport.randomness import seeded
 from cotransport.training import Listener, Trainer
 from cotransport.transport import class_centres, sources
@@ -49,6 +51,8 @@ from cotransport.transport import class_centres, sources
 SettingsType = TypeVar("SettingsType", bound=Settings)
 IMAGES_FOR_STEM = 256
 """Images of the first task by which the fast net's stem is set, at most."""
+IMAGENET = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
+"""Mean and deviation of each colour in ImageNet."""
 _NEW_NETWORK, _NEW_CLASSES = 0, 1  # places of a run's random draws
 SECTIONS: dict[str, type[Settings]] = {
     "memory": Budget,
@@ -102,6 +106,12 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         Sections of the same name in a recipe.
     image_size : int, optional
         Side of the square that the network sees; by default that of the first images, 224 at most.
+    freeze_backbone : bool
+        Leave the embedding as it is and train the head alone, on features that are computed once for each image,
+        without augmentation: a matter of seconds. For a module with pretrained weights, or after a first lesson.
+    normalisation : "images", "imagenet", or means and deviations
+        By which colours are brought to mean 0 and deviation 1: those of the first images, those that most published
+        weights were trained with, or three means and three deviations from 0 to 255.
     seed : int
         Everything random comes from it.
 
@@ -131,6 +141,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         head: Mapping[str, Any] | Head = Head(),
         device: Mapping[str, Any] | Device = Device(),
         image_size: int | None = None,
+        freeze_backbone: bool = False,
+        normalisation: str | Sequence[Sequence[float]] = "images",
         seed: int = 0,
     ) -> None:
         self.method = method
@@ -143,7 +155,16 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.head = head
         self.device = device
         self.image_size = image_size
+        self.freeze_backbone = freeze_backbone
+        self.normalisation = normalisation
         self.seed = seed
+
+    def __sklearn_tags__(self) -> Tags:
+        """What scikit-learn may expect: images are not tables."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        return tags
 
     def learn(
         self,
@@ -226,6 +247,11 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         settings["method"] = make_method(self.method).dumped()
         settings["backbone"] = None if isinstance(self.backbone, nn.Module) else self._named_backbone().model_dump()
         settings["image_size"], settings["seed"] = self.image_size, int(self.seed)
+        settings["freeze_backbone"] = bool(self.freeze_backbone)
+        given = _statistics(self.normalisation)
+        settings["normalisation"] = (
+            self.normalisation if isinstance(self.normalisation, str) or given is None else [v.tolist() for v in given]
+        )
         tensors = {f"network.{name}": tensor for name, tensor in state.network.state_dict().items()}
         if state.plan is not None:
             tensors["plan"] = state.plan
@@ -253,6 +279,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 chosen,
                 image_size=settings.pop("image_size", None),
                 seed=settings.pop("seed", 0),
+                freeze_backbone=settings.pop("freeze_backbone", False),
+                normalisation=settings.pop("normalisation", "images"),
                 device=device,
                 **{name: _as_settings(kind, settings.pop(name, {}), name) for name, kind in SECTIONS.items()},
             )
@@ -280,13 +308,21 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def scores(self, images: object) -> Scores:
         """What the trained head and the nearest class mean say of images, in one pass."""
-        state, output = self._state(), self._outputs(images)
-        means = self._class_means()
-        if means is None:
-            return Scores(output.logits, None)
-        head = state.network.head
+        output = self._outputs(images)
+        means, scale = self.nearest_mean()
+        ncm = None if means is None else scale * F.linear(F.normalize(output.features), means)
+        return Scores(output.logits, ncm)
+
+    def nearest_mean(self) -> tuple[Tensor | None, float]:
+        """The class means (classes, d) of unit length, None where some class has no exemplar; and their scale."""
+        head = self._state().network.head
         scale = head.scale.item() if isinstance(head, CosineHead) else self._section(Head, "head").scale
-        return Scores(output.logits, scale * F.linear(F.normalize(output.features), means))
+        return self._class_means(), scale
+
+    @property
+    def predicts_with_means(self) -> bool:
+        """Whether the nearest class mean counts, and not the head."""
+        return make_method(self.method).predict_with == "ncm"
 
     def features(self, images: object) -> Tensor:
         """What the embedding makes of images (n, d)."""
@@ -332,12 +368,11 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def decision(self, images: object) -> Tensor:
         """The scores (n, classes) that count for this classifier's method; higher is likelier."""
-        by_mean = make_method(self.method).predict_with == "ncm"
-        return self.own_scores(self.scores(images)) if by_mean else self._outputs(images).logits
+        return self.own_scores(self.scores(images)) if self.predicts_with_means else self._outputs(images).logits
 
     def own_scores(self, scores: Scores) -> Tensor:
         """Of both opinions the one that counts for this classifier's method."""
-        if make_method(self.method).predict_with == "ncm":
+        if self.predicts_with_means:
             if scores.ncm is None:
                 raise ConfigError(
                     "predict_with: the nearest class mean needs an exemplar of every class, and some have none. "
@@ -383,9 +418,10 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         if trainer.shard.processes > 1:
             network.load_state_dict(trainer.fabric.broadcast(network.state_dict()))
         trainer.place(network)
-        plan = method.initialise(network, lesson, trainer)
+        taught, shown = (_on_features(network, lesson, trainer)) if self.freeze_backbone else (network, lesson)
+        plan = method.initialise(taught, shown, trainer)
         if train:
-            method.learn(network, lesson, trainer)
+            method.learn(taught, shown, trainer)
 
         memory = self._updated_memory(method, memory, data, network, trainer)
         self.state_ = State(data.classes, (*sizes, new), data.images.size, network.eval(), memory, plan)
@@ -400,6 +436,11 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def _new_network(self, method: Method, lesson: Lesson, before: State | None, trainer: Trainer) -> Network:
         """An untrained network without classes. What it takes from images comes from the first task's alone."""
         size = lesson.new.images.size
+        if self.freeze_backbone and not isinstance(self.backbone, nn.Module):
+            raise ConfigError(
+                "freeze_backbone: a backbone given by name begins with random weights, which are not worth keeping. "
+                "Give a torch module with pretrained weights, or freeze it after the first lesson"
+            )
         with seeded(self.seed, _NEW_NETWORK, trainer.task):
             if isinstance(self.backbone, nn.Module):
                 backbone = copy.deepcopy(self.backbone)
@@ -408,7 +449,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             head = method.make_head(backbones.feature_dimension(backbone, size), self._section(Head, "head"))
         images, workers = lesson.new.images, trainer.device.workers
         if before is None:
-            network = Network(backbone, head, *channel_statistics(images, workers))
+            given = _statistics(self.normalisation)
+            network = Network(backbone, head, *(given or channel_statistics(images, workers)))
         else:
             network = Network(backbone, head, before.network.mean.cpu(), before.network.deviation.cpu())
         fast = None if isinstance(self.backbone, nn.Module) else backbones.fast_net_in(backbone)
@@ -530,6 +572,34 @@ def _as_settings(kind: type[SettingsType], value: Mapping[str, Any] | SettingsTy
         raise ConfigError(f"{name}: give {kind.__name__}(...) or a dictionary with its keys, not {value!r}")
     made: SettingsType = config.validated(kind, value, name)
     return made
+
+
+def _statistics(normalisation: object) -> tuple[Tensor, Tensor] | None:
+    """Mean and deviation of each colour, None if they are those of the images."""
+    if isinstance(normalisation, str):
+        if normalisation == "images":
+            return None
+        normalisation = IMAGENET if normalisation == "imagenet" else None
+    try:
+        mean, deviation = torch.tensor(normalisation, dtype=torch.float32).unbind()
+    except (TypeError, ValueError, RuntimeError):
+        mean = deviation = torch.empty(0)
+    if mean.shape != (3,) or not bool(torch.isfinite(mean).all()) or not bool((deviation > 0).all()):
+        raise ConfigError(
+            "normalisation: give 'images', 'imagenet', or three means and three deviations above 0, such as "
+            "((124, 116, 104), (58, 57, 57))"
+        )
+    return mean, deviation
+
+
+def _on_features(network: Network, lesson: Lesson, trainer: Trainer) -> tuple[Network, Lesson]:
+    """A network's head alone, and a lesson of what its embedding makes of the images."""
+
+    def embedded(data: LabelledImages) -> LabelledImages:
+        return replace(data, images=Vectors(trainer.features(network, data.images)))
+
+    memory = None if lesson.memory is None else embedded(lesson.memory)
+    return HeadAlone(network.head), replace(lesson, new=embedded(lesson.new), memory=memory)
 
 
 def _check_exemplars(method: Method, allowed: Budget, memory: Memory, data: LabelledImages) -> None:

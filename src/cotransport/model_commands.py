@@ -297,6 +297,22 @@ def rollback(
     out.print(f"version {now} is current now; back with: cotransport rollback {escape(str(model))} --to {before}")
 
 
+@app.command(epilog="Example: [bold]cotransport export model --onnx model.onnx[/]")
+def export(
+    model: Model,
+    onnx: Annotated[Path, typer.Option(help="The file to write.", show_default=False)],
+    version: Annotated[int | None, typer.Option(help="A version.", show_default="the current one")] = None,
+) -> None:
+    """Write a model as an ONNX file, to run it without this package.
+
+    It takes decoded images and gives probabilities; class names and pre-processing are in the file's metadata.
+    """
+    from cotransport import IncrementalClassifier, onnx_export
+
+    onnx_export.export(IncrementalClassifier.load(model, version), onnx)
+    out.print(f"[bold]{escape(str(onnx))}[/]  {_size(onnx.stat().st_size)}", soft_wrap=True)
+
+
 @app.command(
     "example-data",
     epilog="Example:\n\n[bold]cotransport example-data digits[/], then [bold]cotransport learn model digits/first[/]",

@@ -122,6 +122,17 @@ class Network(nn.Module):
         return twin.requires_grad_(False)
 
 
+class HeadAlone(Network):
+    """A head on features that are computed already, for a training that leaves the embedding as it is."""
+
+    def __init__(self, head: Head) -> None:
+        super().__init__(nn.Identity(), head, torch.zeros(3), torch.ones(3))
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """Features (n, d) as they are."""
+        return images
+
+
 def folded(backbone: nn.Module) -> nn.Module:
     """A module in evaluation mode with its batch norms folded into convolutions; as it is if it cannot be traced."""
     try:

@@ -17,6 +17,7 @@ from cotransport.data.images import (
     Label,
     LabelledImages,
     PixelImages,
+    Vectors,
     fitted,
     joined,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "PixelImages",
     "Shard",
     "Source",
+    "Vectors",
     "channel_statistics",
     "evaluation_chunks",
     "evaluation_squares",

@@ -61,6 +61,8 @@ def _labels(labels: object) -> npt.NDArray[Any]:
         kinds = {type(plain_label(value)) for value in values}
         if len(kinds) > 1:
             raise DataError("some labels are strings and some are whole numbers. Use one kind for all")
+    elif values.dtype.kind == "f" and np.isfinite(values).all() and (values == np.round(values)).all():
+        return values.astype(np.int64)  # whole numbers as other libraries keep them
     elif values.dtype.kind not in "iubUO":
         raise DataError(f"labels of type {values.dtype}: use names (strings) or whole numbers")
     return values

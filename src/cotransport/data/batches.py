@@ -17,7 +17,7 @@ from torch import Tensor
 from cotransport.config import Augmentation
 from cotransport.data import augmentation as augment
 from cotransport.data.decoding import Item
-from cotransport.data.images import IN_MEMORY_SIDE, EncodedImages, Images, LabelledImages, PixelImages, spread
+from cotransport.data.images import IN_MEMORY_SIDE, EncodedImages, Images, LabelledImages, PixelImages, Vectors, spread
 from cotransport.data.workers import Request, decoded, usual_workers
 from cotransport.errors import DataError
 from cotransport.randomness import generator
@@ -50,7 +50,7 @@ class Batch(NamedTuple):
     """A process's part of one step."""
 
     images: Tensor
-    """float32 (n, 3, h, w) in 0 to 255, channels last in memory."""
+    """float32 (n, 3, h, w) in 0 to 255, channels last in memory; or features (n, d) of a fixed embedding."""
     labels: Tensor
     """int64 (n,)."""
     weight: float
@@ -98,6 +98,12 @@ def training_batches(
         shard=shard,
     )
     labels = data.labels.to(device)
+    if isinstance(data.images, Vectors):
+        features = data.images.features.to(device)
+        for plan in plans:
+            indices = plan.indices.to(device, non_blocking=True)
+            yield Batch(features[indices], labels[indices], plan.weight, plan.total)
+        return
     if isinstance(data.images, PixelImages):
         pixels = data.images.pixels.to(device)
         for plan in plans:
@@ -122,9 +128,13 @@ def training_batches(
 def evaluation_chunks(
     images: Images, *, device: torch.device, shard: Shard, workers: int | None
 ) -> Iterator[tuple[slice, Tensor]]:
-    """This process's chunks of the images as they are: where each stands, and uint8 (n, 3, h, w)."""
+    """This process's chunks of the images as they are: where each stands, and uint8 (n, 3, h, w), or features."""
     starts = range(shard.rank * EVALUATION_CHUNK, len(images), shard.processes * EVALUATION_CHUNK)
     slices = [slice(start, min(start + EVALUATION_CHUNK, len(images))) for start in starts]
+    if isinstance(images, Vectors):
+        for rows in slices:
+            yield rows, images.features[rows].to(device, non_blocking=True)
+        return
     if isinstance(images, PixelImages):
         for rows in slices:
             yield rows, images.pixels[rows].to(device, non_blocking=True).permute(0, 3, 1, 2)
@@ -134,11 +144,16 @@ def evaluation_chunks(
         yield rows, squares.to(device, non_blocking=True).permute(0, 3, 1, 2)
 
 
+def centre_share(size: int) -> float:
+    """The central part of an image that evaluation sees in squares of this size, by the shorter side."""
+    return 1.0 if size <= IN_MEMORY_SIDE else CENTRE_SHARE
+
+
 def evaluation_squares(
     items: Sequence[Item], size: int, on_error: Callable[[int, DataError], None], workers: int | None = None
 ) -> Iterator[tuple[slice, PixelImages]]:
     """Items as evaluation sees them, chunk by chunk; what cannot be decoded is told, and black."""
-    share = 1.0 if size <= IN_MEMORY_SIDE else CENTRE_SHARE
+    share = centre_share(size)
     starts = range(0, len(items), EVALUATION_CHUNK)
     slices = [slice(start, min(start + EVALUATION_CHUNK, len(items))) for start in starts]
     chunks: list[list[Request]] = [[(i, share) for i in range(rows.start, rows.stop)] for rows in slices]

@@ -98,7 +98,35 @@ class EncodedImages:
         return EncodedImages.of([independent(self.item(i)) for i in range(len(self))], self.size)
 
 
-Images: TypeAlias = PixelImages | EncodedImages
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Images by what a fixed embedding has made of them: only for the training of a head, never stored."""
+
+    features: Tensor
+    """float (n, d)."""
+    size: int = 0
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def item(self, index: int) -> Item:
+        """There is no image to be had."""
+        raise NotImplementedError("features are not images")
+
+    def take(self, indices: Tensor) -> Vectors:
+        """Those at these places."""
+        return Vectors(self.features[indices])
+
+    def first(self, count: int) -> Vectors:
+        """The first so many."""
+        return Vectors(self.features[:count])
+
+    def kept(self) -> Vectors:
+        """These themselves: nothing can change them."""
+        return self
+
+
+Images: TypeAlias = PixelImages | EncodedImages | Vectors
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +164,9 @@ def joined(parts: Sequence[Images]) -> Images:
     filled = [part for part in parts if len(part)] or list(parts[:1])
     if len(filled) == 1:
         return filled[0]
+    vectors = [part.features for part in filled if isinstance(part, Vectors)]
+    if vectors:
+        return Vectors(torch.cat(vectors))
     pixels = [part.pixels for part in filled if isinstance(part, PixelImages) and part.size == filled[0].size]
     if len(pixels) == len(filled):
         return PixelImages(torch.cat(pixels))
@@ -186,7 +217,7 @@ def fitted(images: Images, size: int) -> Images:
 class _Items(Sequence[Item]):
     """The images of a storage one by one."""
 
-    def __init__(self, images: PixelImages | EncodedImages) -> None:
+    def __init__(self, images: Images) -> None:
         self._images = images
 
     def __len__(self) -> int:
