@@ -187,7 +187,7 @@ def test_the_protocol_check_catches_a_learner_that_keeps_its_data(two_tasks: Tas
     honest.learn(two_tasks[0]).learn(two_tasks[1])
     leaking.learn(first)
     views = tuple(first.images.first(6) for _ in range(2))  # shares the task's storage, as a leaking learner would
-    object.__setattr__(leaking.state_.memory, "exemplars", views)
+    leaking.state_.memory._exemplars = views
     _overwrite(first)
     leaking.learn(second)
     assert not same_state(honest, leaking)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import csv
-import json
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -15,18 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from cotransport import signals
+from cotransport.console import err, out, print_json, shown, told_how_to_go_on
 from cotransport.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from cotransport.production import Change, Outcome, Prediction
 
 app = typer.Typer()
-out = Console()
-err = Console(stderr=True)
 
 SHOWN = 40
 """Classes that a table lists, at most."""
@@ -56,16 +51,6 @@ class Format(str, Enum):
     table = "table"
     jsonl = "jsonl"
     csv = "csv"
-
-
-@contextmanager
-def told_how_to_go_on(command: str) -> Iterator[None]:
-    """After a signal, say that all is saved and what to type."""
-    try:
-        yield
-    except signals.Interrupted as stopped:
-        err.print(f"[bold]{stopped}[/]. What was learned is saved; go on with: {escape(command)}", soft_wrap=True)
-        sys.exit(stopped.exit_code)
 
 
 @app.command(
@@ -216,7 +201,7 @@ def evaluate(
     changes = production.evaluate(model, data, version=version, wishes=wishes)
     accuracy, images = production.mean(changes, "after"), sum(change.images for change in changes)
     if as_json:
-        _print_json(
+        print_json(
             {
                 "accuracy": accuracy,
                 "images": images,
@@ -225,9 +210,9 @@ def evaluate(
         )
         return
     table = Table("class", "images", "accuracy", box=None, header_style="bold")
-    shown = sorted(changes, key=lambda change: change.after or 0.0) if len(changes) > SHOWN else changes
-    for change in shown[:SHOWN]:
-        table.add_row(escape(str(change.name)), str(change.images), _percent(change.after))
+    listed = sorted(changes, key=lambda change: change.after or 0.0) if len(changes) > SHOWN else changes
+    for change in listed[:SHOWN]:
+        table.add_row(shown(change.name), str(change.images), _percent(change.after))
     out.print(table)
     if len(changes) > SHOWN:
         out.print(f"the {SHOWN} worst of {len(changes)} classes; --json has all", style="dim")
@@ -241,12 +226,12 @@ def info(model: Model, as_json: AsJson = False) -> None:
 
     facts = production.info(model)
     if as_json:
-        _print_json(facts)
+        print_json(facts)
         return
     current = next(one for one in facts["versions"] if one["version"] == facts["current"])
     out.print(
-        f"[bold]{escape(str(model))}[/]: version {facts['current']}, {len(facts['classes'])} classes, "
-        f"{escape(facts['method'])} with the backbone {escape(facts['backbone'])}, {facts['image_size']} x "
+        f"[bold]{shown(model)}[/]: version {facts['current']}, {len(facts['classes'])} classes, "
+        f"{shown(facts['method'])} with the backbone {shown(facts['backbone'])}, {facts['image_size']} x "
         f"{facts['image_size']} pixels",
         soft_wrap=True,
     )
@@ -265,7 +250,7 @@ def info(model: Model, as_json: AsJson = False) -> None:
             str(one["version"]),
             str(one["parent"] or "–"),
             str(one["classes"]),
-            escape(learned + (f" and {more} more" if more > 0 else ""))
+            shown(learned + (f" and {more} more" if more > 0 else ""))
             + (" [red](refused)[/]" if one["refused"] else ""),
             _percent(one["accuracy"]),
             forgetting,
@@ -274,7 +259,7 @@ def info(model: Model, as_json: AsJson = False) -> None:
         )
     out.print(table)
     if facts["unfinished"]:
-        out.print(f"a lesson from {escape(facts['unfinished'])} is not finished; repeat its command to go on")
+        out.print(f"a lesson from {shown(facts['unfinished'])} is not finished; repeat its command to go on")
 
 
 @app.command(
@@ -292,9 +277,9 @@ def rollback(
 
     before, now = production.rollback(model, to)
     if as_json:
-        _print_json({"before": before, "current": now})
+        print_json({"before": before, "current": now})
         return
-    out.print(f"version {now} is current now; back with: cotransport rollback {escape(str(model))} --to {before}")
+    out.print(f"version {now} is current now; back with: cotransport rollback {shown(model)} --to {before}")
 
 
 @app.command(epilog="Example: [bold]cotransport export model --onnx model.onnx[/]")
@@ -310,7 +295,7 @@ def export(
     from cotransport import IncrementalClassifier, onnx_export
 
     onnx_export.export(IncrementalClassifier.load(model, version), onnx)
-    out.print(f"[bold]{escape(str(onnx))}[/]  {_size(onnx.stat().st_size)}", soft_wrap=True)
+    out.print(f"[bold]{shown(onnx)}[/]  {_size(onnx.stat().st_size)}", soft_wrap=True)
 
 
 @app.command(
@@ -324,7 +309,7 @@ def example_data(
     from cotransport import examples
 
     for place, told in examples.write_digits(folder).items():
-        out.print(f"[bold]{escape(str(place))}[/]  {escape(told)}", soft_wrap=True)
+        out.print(f"[bold]{shown(place)}[/]  {shown(told)}", soft_wrap=True)
 
 
 def _wishes(chosen: dict[str, Any], overrides: Sequence[str]) -> Any:  # noqa: ANN401 (Wishes, which takes torch along)
@@ -376,15 +361,15 @@ def _print_predictions(answers: Iterable[Prediction], form: Format, top: int) ->
         failed += answer.error is not None
         if form is Format.jsonl:
             best = [{"class": name, "probability": share} for name, share in answer.classes]
-            _print_json({"image": answer.path, "predictions": best, "error": answer.error}, indent=None)
+            print_json({"image": answer.path, "predictions": best, "error": answer.error}, indent=None)
         elif form is Format.csv:
             cells = [cell for name, share in answer.classes for cell in (name, f"{share:.6f}")]
             writer.writerow([answer.path, *cells, *[""] * (2 * top - len(cells)), answer.error or ""])
         elif answer.error is None:
             for place, (name, share) in enumerate(answer.classes):
-                table.add_row("" if place else escape(answer.path), escape(str(name)), f"{share:.3f}")
+                table.add_row("" if place else shown(answer.path), shown(name), f"{share:.3f}")
         if answer.error is not None:
-            err.print(f"[red]{escape(answer.error)}[/]", soft_wrap=True)
+            err.print(f"[red]{shown(answer.error)}[/]", soft_wrap=True)
     if form is Format.table and table.rows:
         out.print(table)
     return failed
@@ -394,7 +379,7 @@ def _show_outcome(model: Path, outcome: Outcome, *, as_json: bool) -> None:
     report = outcome.report
     if as_json:
         values = report.model_dump(mode="json")
-        _print_json(
+        print_json(
             {"version": outcome.version, "promoted": outcome.refused is None, "refused": outcome.refused, **values}
         )
         return
@@ -410,40 +395,36 @@ def _show_outcome(model: Path, outcome: Outcome, *, as_json: bool) -> None:
     out.print("; ".join(words), soft_wrap=True)
     if outcome.refused is not None:
         err.print(
-            f"[bold red]not promoted:[/] {escape(outcome.refused)}. The version before stays current; to use this one: "
-            f"cotransport rollback {escape(str(model))} --to {outcome.version}",
+            f"[bold red]not promoted:[/] {shown(outcome.refused)}. The version before stays current; to use this one: "
+            f"cotransport rollback {shown(model)} --to {outcome.version}",
             soft_wrap=True,
         )
 
 
 def _show_changes(changes: Sequence[Change]) -> None:
     """What was learned and forgotten, class by class; of many classes those that changed most."""
-    shown = list(changes)
-    if len(shown) > SHOWN:
+    listed = list(changes)
+    if len(listed) > SHOWN:
         new = [change for change in changes if change.before is None]
         old = sorted(
             (change for change in changes if change.before is not None and change.after is not None),
             key=lambda change: (change.after or 0.0) - (change.before or 0.0),
         )
-        shown = [*new[: SHOWN // 2], *old[: SHOWN - min(len(new), SHOWN // 2)]]
+        listed = [*new[: SHOWN // 2], *old[: SHOWN - min(len(new), SHOWN // 2)]]
     table = Table("class", "held out", "before", "now", "", box=None, header_style="bold")
-    for change in shown:
+    for change in listed:
         moved = "new"
         if change.before is not None and change.after is not None:
             points = change.after - change.before
             colour = "green" if points > 0 else "red" if points < 0 else "dim"
             moved = f"[{colour}]{points:+.1f}[/]" if points else ""
         before = "" if change.before is None else _percent(change.before)
-        table.add_row(escape(str(change.name)), str(change.images), before, _percent(change.after), moved)
+        table.add_row(shown(change.name), str(change.images), before, _percent(change.after), moved)
     out.print(table)
-    if len(changes) > len(shown):
+    if len(changes) > len(listed):
         out.print(
-            f"{len(shown)} of {len(changes)} classes, the most forgotten of the old ones; --json has all", style="dim"
+            f"{len(listed)} of {len(changes)} classes, the most forgotten of the old ones; --json has all", style="dim"
         )
-
-
-def _print_json(values: object, indent: int | None = 1) -> None:
-    print(json.dumps(values, indent=indent, ensure_ascii=False))
 
 
 def _percent(value: float | None) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
+from cotransport.console import shown
 from cotransport.experiment import Run
 from cotransport.results import Step
 from cotransport.training import Figures
@@ -48,7 +48,7 @@ class ConsoleWatcher:
         """So many runs are to be done; some were finished before and are kept."""
         self._runs = runs
         if kept:
-            names = escape(", ".join(one.folder for one in kept))
+            names = shown(", ".join(one.folder for one in kept))
             self._console.print(f"finished before and kept: {names}", soft_wrap=True)
         if not runs:
             self._console.print("nothing is left to run")
@@ -62,7 +62,7 @@ class ConsoleWatcher:
         self._number += 1
         if self._number == 1:
             self._begun = time.perf_counter()  # the time to read images is not to be expected again
-        self._console.print(f"[bold]{escape(run.label)}[/], seed {run.seed} (run {self._number} of {self._runs})")
+        self._console.print(f"[bold]{shown(run.label)}[/], seed {run.seed} (run {self._number} of {self._runs})")
         if done:
             self._console.print(
                 f"  tasks 1 to {done} were learned before" if done > 1 else "  task 1 was learned before"
@@ -129,7 +129,7 @@ class LessonProgress:
     def begun(self, told: Sequence[str]) -> None:
         """What was chosen for the lesson."""
         for line in told:
-            self._console.print(f"  {escape(line)}", soft_wrap=True)
+            self._console.print(f"  {shown(line)}", soft_wrap=True)
 
     def figures(self, figures: Figures) -> None:
         """The training goes on."""

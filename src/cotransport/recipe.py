@@ -33,6 +33,12 @@ from cotransport.methods import Method, make_method
 AnyMethod = Annotated[Method, BeforeValidator(make_method), PlainSerializer(Method.dumped)]
 
 
+LARGEST_RECIPE = 1 << 20
+"""Characters of a recipe,"""
+MOST_VALUES = 100_000
+"""and values in it, at most."""
+
+
 class Recipe(Settings):
     """An experiment: some methods, with some seeds each, on one stream."""
 
@@ -101,8 +107,8 @@ def set_all(values: dict[str, Any], overrides: Sequence[str]) -> None:
         if not equals or not key:
             raise ConfigError(f"--set {override}: give key=value, for example --set schedule.epochs=5")
         try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError:
+            value = _parsed_yaml(text)
+        except ValueError:
             raise ConfigError(
                 f"--set {override}: not valid YAML after the equals sign. Close brackets and quotes"
             ) from None
@@ -120,6 +126,44 @@ class _Loader(yaml.SafeLoader):
                 problem = f"the key {key.value!r} is there twice"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.value[-1][0].start_mark)
         return super().construct_mapping(node, deep)
+
+
+def _parsed_yaml(text: str) -> Any:  # noqa: ANN401 (whatever it holds)
+    """What YAML holds; ValueError if it is none, or would grow beyond all measure when its aliases are followed."""
+    if len(text) > LARGEST_RECIPE:
+        raise ValueError(f"more than {LARGEST_RECIPE:,} characters")
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _count(node, {})
+        return loader.construct_document(node)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    except (TypeError, OverflowError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _count(node: yaml.Node, counts: dict[int, int]) -> int:
+    """Values below a node when all aliases are followed."""
+    if id(node) in counts:
+        if not counts[id(node)]:
+            raise ValueError("an alias refers to what it is part of")
+        return counts[id(node)]
+    counts[id(node)] = 0  # it is being counted
+    parts: list[yaml.Node] = []
+    if isinstance(node, yaml.MappingNode):
+        parts = [part for pair in node.value for part in pair]
+    elif isinstance(node, yaml.SequenceNode):
+        parts = node.value
+    total = 1 + sum(_count(part, counts) for part in parts)
+    if total > MOST_VALUES:
+        raise ValueError(f"more than {MOST_VALUES:,} values when its aliases are followed")
+    counts[id(node)] = total
+    return total
 
 
 def _extended(path: Path, name: str, below: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -154,14 +198,15 @@ def _merged(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
 
 def _parsed(path: Path, name: str) -> dict[str, Any]:
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        with path.open(encoding="utf-8") as file:
+            values = _parsed_yaml(file.read(LARGEST_RECIPE + 1))
     except FileNotFoundError:
         known = bundled_recipes()
         hint = f"{nearest(name, known)} Bundled: {', '.join(known)}"
         raise ConfigError(f"{name}: no such file, and no bundled recipe has that name{hint}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read ({error})") from None
-    except yaml.YAMLError as error:
+    except ValueError as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: a recipe is a mapping of sections such as data, stream, schedule and methods")

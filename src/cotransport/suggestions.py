@@ -11,9 +11,9 @@ from typing import Any
 from cotransport.data import LabelledImages, sample
 from cotransport.data.images import IN_MEMORY_SIDE, LARGEST_SIDE
 
-STEPS = 900
+STEPS = 600
 """Steps of a lesson,"""
-EPOCHS = 12, 60
+EPOCHS = 10, 60
 """in at least and at most so many epochs."""
 BATCHES = 16
 """Steps of an epoch, at least, before batches get larger."""

@@ -18,6 +18,9 @@ from cotransport.data.images import Label, LabelledImages, stored_alike
 from cotransport.data.splits import TEST_SPLITS, Splits, distinct
 from cotransport.errors import CotransportWarning, DataError
 
+DEEPEST = 32
+"""Folders below a class's own."""
+
 
 class ImageFolder:
     """`train/` and `test/` with a subfolder per class, or one folder with a subfolder per class."""
@@ -67,6 +70,10 @@ def _class_folders(folder: Path) -> dict[str, Path]:
     named = sorted((unicodedata.normalize("NFC", path.name), path) for path in _subfolders(folder))
     if not named:
         raise DataError(f"{folder}: no subfolder in it. Put the images of each class into a subfolder named after it")
+    for name, path in named:
+        if not name.isprintable():
+            raise DataError(f"{folder}: a subfolder's name has characters that cannot be shown: {name!r}. Rename it")
+        _check_inside(path, folder)
     distinct((name for name, _ in named), str(folder))
     return dict(named)
 
@@ -106,12 +113,38 @@ def images_below(folder: Path) -> list[Path]:
 
 
 def _visible_files(folder: Path) -> list[Path]:
-    """All files below a folder, but for hidden ones and those in hidden folders, which tools leave behind."""
-    return [
-        path
-        for path in sorted(folder.rglob("*"))
-        if not any(part.startswith(".") for part in path.relative_to(folder).parts) and path.is_file()
-    ]
+    """All files below a folder, sorted, but for hidden ones and those in hidden folders, which tools leave behind."""
+    found: list[Path] = []
+    folders = [(folder, 0)]
+    while folders:
+        here, depth = folders.pop()
+        if depth > DEEPEST:
+            raise DataError(f"{folder}: folders within folders, more than {DEEPEST} deep. Move the images up")
+        for path in _entries(here):
+            if path.name.startswith("."):
+                continue
+            if path.is_symlink():
+                _check_inside(path, folder)
+            if path.is_dir() and not path.is_symlink():  # a link to a folder inside would show its images twice
+                folders.append((path, depth + 1))
+            elif path.is_file():
+                found.append(path)
+    return sorted(found)
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be read ({error.strerror}). Check its permissions") from None
+
+
+def _check_inside(path: Path, folder: Path) -> None:
+    """An error if a link leads out of the folder that the user has named: it might show what is not theirs."""
+    if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
+        raise DataError(
+            f"{path}: a link out of {folder}. Put a copy of the images there, or name the folder it leads to"
+        )
 
 
 def _is_image(path: Path) -> bool:

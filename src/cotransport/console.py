@@ -1,0 +1,45 @@
+"""What both halves of the command share: where they print, and how words from outside are shown."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+
+from cotransport import signals
+
+out = Console()
+err = Console(stderr=True)
+
+
+def shown(words: object) -> str:
+    r"""Words from outside, such as file names, for a console: no markup, and nothing that a terminal would obey.
+
+    >>> shown("a[b]\x1b[2J.png")
+    'a[b]\\x1b[2J.png'
+    """
+    return escape("".join(_visible(letter) for letter in str(words)))
+
+
+def _visible(letter: str) -> str:
+    return letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode()
+
+
+def print_json(values: object, indent: int | None = 1) -> None:
+    """Print JSON, also of file names that are not valid text."""
+    text = json.dumps(values, indent=indent, ensure_ascii=False)
+    print(text.encode("utf-8", "backslashreplace").decode())
+
+
+@contextmanager
+def told_how_to_go_on(command: str) -> Iterator[None]:
+    """After a signal, say that all is saved and what to type."""
+    try:
+        yield
+    except signals.Interrupted as stopped:
+        err.print(f"[bold]{stopped}[/]. What was learned is saved; go on with: {shown(command)}", soft_wrap=True)
+        sys.exit(stopped.exit_code)
