@@ -465,15 +465,18 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def _remade_network(self, snapshot: Snapshot) -> Network:
         """A network with a snapshot's weights. They are compared with its shapes before any memory is taken for it."""
         own = isinstance(self.backbone, nn.Module)
-        with nullcontext() if own else torch.device("meta"):  # meta: shapes without numbers
-            if isinstance(self.backbone, nn.Module):
-                backbone = copy.deepcopy(self.backbone)
-            else:
-                backbone = backbones.build(self._named_backbone(), snapshot.image_size)
-            dimension = backbones.feature_dimension(backbone, snapshot.image_size)
-            head = make_method(self.method).make_head(dimension, self._section(Head, "head"))
-            head.grow(len(snapshot.classes))
-            network = Network(backbone, head, torch.zeros(3), torch.ones(3))
+        try:
+            with nullcontext() if own else torch.device("meta"):  # meta: shapes without numbers
+                if isinstance(self.backbone, nn.Module):
+                    backbone = copy.deepcopy(self.backbone)
+                else:
+                    backbone = backbones.build(self._named_backbone(), snapshot.image_size)
+                dimension = backbones.feature_dimension(backbone, snapshot.image_size)
+                head = make_method(self.method).make_head(dimension, self._section(Head, "head"))
+                head.grow(len(snapshot.classes))
+                network = Network(backbone, head, torch.zeros(3), torch.ones(3))
+        except (RuntimeError, MemoryError, OverflowError) as error:  # numbers that no network could have
+            raise ModelError(f"the model's network cannot be made ({error}). Restore it from a backup") from None
         stored = {
             name.removeprefix("network."): tensor
             for name, tensor in snapshot.tensors.items()

@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from cotransport import __version__
 from cotransport.data import EncodedImages, Images, Label, PixelImages
 from cotransport.data.decoding import Encoded, Item, png
 from cotransport.data.images import independent, squares
@@ -116,6 +117,8 @@ class _Rows(_Record):
 class _Model(_Record):
     """`model.json`."""
 
+    release: str
+    """Of this package, that wrote it."""
     classes: list[str] | list[int]
     task_sizes: list[Count]
     image_size: Annotated[int, Field(ge=1, le=LARGEST_IMAGE)]
@@ -271,6 +274,7 @@ class ModelStore:
                 _write_images(beside, pool.new)
             images[str(number)] = _record(path)
         model = _Model(
+            release=__version__,
             classes=list(snapshot.classes),  # type: ignore[arg-type]  # all of one kind
             task_sizes=list(snapshot.task_sizes),
             image_size=snapshot.image_size,
