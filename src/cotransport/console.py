@@ -16,17 +16,19 @@ out = Console()
 err = Console(stderr=True)
 
 
-def shown(words: object) -> str:
-    r"""Words from outside, such as file names, for a console: no markup, and nothing that a terminal would obey.
+def visible(words: object) -> str:
+    r"""Words from outside, such as file names, with nothing in them that a terminal would obey.
 
-    >>> shown("a[b]\x1b[2J.png")
-    'a[b]\\x1b[2J.png'
+    >>> visible("a\x1b[2J.png")
+    'a\\x1b[2J.png'
     """
-    return escape("".join(_visible(letter) for letter in str(words)))
+    letters = (letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(words))
+    return "".join(letters)
 
 
-def _visible(letter: str) -> str:
-    return letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode()
+def shown(words: object) -> str:
+    """The same for our consoles, line by line, where brackets would be markup."""
+    return escape("\n".join(visible(line) for line in str(words).split("\n")))
 
 
 def print_json(values: object, indent: int | None = 1) -> None:

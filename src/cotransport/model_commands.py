@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cotransport.console import err, out, print_json, shown, told_how_to_go_on
+from cotransport.console import err, out, print_json, shown, told_how_to_go_on, visible
 from cotransport.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -364,7 +364,7 @@ def _print_predictions(answers: Iterable[Prediction], form: Format, top: int) ->
             print_json({"image": answer.path, "predictions": best, "error": answer.error}, indent=None)
         elif form is Format.csv:
             cells = [cell for name, share in answer.classes for cell in (name, f"{share:.6f}")]
-            writer.writerow([answer.path, *cells, *[""] * (2 * top - len(cells)), answer.error or ""])
+            writer.writerow([visible(answer.path), *cells, *[""] * (2 * top - len(cells)), visible(answer.error or "")])
         elif answer.error is None:
             for place, (name, share) in enumerate(answer.classes):
                 table.add_row("" if place else shown(answer.path), shown(name), f"{share:.3f}")

@@ -188,6 +188,15 @@ class ModelStore:
 
     def manifest(self) -> Manifest:
         """What the folder holds, checked."""
+        manifest = self.parsed_manifest()
+        if manifest.checksum != manifest.sealed().checksum:
+            raise ModelError(
+                f"{self.folder / MANIFEST}: damaged or changed by hand (its checksum differs). Restore it from a backup"
+            )
+        return manifest
+
+    def parsed_manifest(self) -> Manifest:
+        """What the manifest says, whether or not it is as it was written."""
         path = self.folder / MANIFEST
         if not self.folder.is_dir():
             raise ModelError(f"{self.folder}: no such folder. `cotransport learn {self.folder} DATA` makes a model")
@@ -200,10 +209,7 @@ class ModelStore:
             raise ModelError(
                 f"{path}: format {found.format}, made by a later release; this one reads up to {FORMAT}. Upgrade"
             )
-        manifest = self._parsed(Manifest, path)
-        if manifest.checksum != manifest.sealed().checksum:
-            raise ModelError(f"{path}: damaged or changed by hand (its checksum differs). Restore it from a backup")
-        return manifest
+        return self._parsed(Manifest, path)
 
     def read(self, number: int | None = None) -> Snapshot:
         """A version, by default the current one. Its images are read when they are first looked at."""
@@ -211,19 +217,16 @@ class ModelStore:
         wanted = manifest.current if number is None else number
         if wanted is None:
             raise ModelError(f"{self.folder}: no version is current. Choose one with `cotransport rollback --to`")
-        version, folder = manifest.version(wanted), self._place(wanted)
-        for name in (WEIGHTS, MODEL, METRICS):
-            if name not in version.files:
-                raise ModelError(f"{self.folder / MANIFEST}: version {wanted} has no {name}. Restore it from a backup")
-            self._check(folder / name, version.files[name])
-        model = self._parsed(_Model, folder / MODEL)
+        version = manifest.version(wanted)
+        weights, path, metrics_path = (self._checked(version, name) for name in (WEIGHTS, MODEL, METRICS))
+        model = self._parsed(_Model, path)
         if not len(model.classes) == sum(model.task_sizes) == len(model.exemplars) >= len(model.held_out):
-            raise ModelError(f"{folder / MODEL}: the numbers of classes do not agree. Restore it from a backup")
-        metrics = self._json(folder / METRICS)
+            raise ModelError(f"{path}: the numbers of classes do not agree. Restore it from a backup")
+        metrics = self._json(metrics_path)
         try:
-            tensors = {name: tensor.clone() for name, tensor in load_file(folder / WEIGHTS).items()}
+            tensors = {name: tensor.clone() for name, tensor in load_file(weights).items()}
         except (OSError, safetensors.SafetensorError, ValueError, KeyError) as error:
-            raise ModelError(f"{folder / WEIGHTS}: damaged ({error}). Restore it from a backup") from None
+            raise ModelError(f"{weights}: damaged ({error}). Restore it from a backup") from None
         files = {int(name): record for name, record in manifest.images.items()}
         return Snapshot(
             settings=model.settings,
@@ -238,12 +241,7 @@ class ModelStore:
 
     def facts(self, number: int) -> Facts:
         """What `model.json` says of a version; its weights and images are not looked at."""
-        path = self._place(number) / MODEL
-        record = self.manifest().version(number).files.get(MODEL)
-        if record is None:
-            raise ModelError(f"{self.folder / MANIFEST}: version {number} has no {MODEL}. Restore it from a backup")
-        self._check(path, record)
-        model = self._parsed(_Model, path)
+        model = self._parsed(_Model, self._checked(self.manifest().version(number), MODEL))
         counts = [
             sum(count for part in rows for _, _, count in part.rows) for rows in (model.exemplars, model.held_out)
         ]
@@ -251,9 +249,7 @@ class ModelStore:
 
     def metrics(self, number: int) -> dict[str, Any]:
         """What a version's `metrics.json` says."""
-        path = self._place(number) / METRICS
-        self._check(path, self.manifest().version(number).files[METRICS])
-        metrics = self._json(path)
+        metrics = self._json(self._checked(self.manifest().version(number), METRICS))
         return metrics if isinstance(metrics, dict) else {}
 
     def write(self, snapshot: Snapshot, *, parent: int | None = None, refused: str | None = None) -> int:
@@ -375,6 +371,16 @@ class ModelStore:
                 for row, digest in enumerate(_read_column(path, "digest")):
                     self._index.setdefault(digest, (int(name), row))
         return self._index
+
+    def _checked(self, version: VersionRecord, name: str) -> Path:
+        """The place of one of a version's files, which is the one that was written."""
+        if name not in version.files:
+            raise ModelError(
+                f"{self.folder / MANIFEST}: version {version.number} has no {name}. Restore it from a backup"
+            )
+        path = self._place(version.number) / name
+        self._check(path, version.files[name])
+        return path
 
     def _check(self, path: Path, record: FileRecord) -> None:
         """An error unless a file is the one that was written."""
