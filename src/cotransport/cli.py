@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cotransport import __version__, model_commands, signals
-from cotransport.console import err, out, shown, told_how_to_go_on
+from cotransport.console import FLAG, err, out, shown, told_how_to_go_on
 from cotransport.errors import CotransportError, CotransportWarning
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def common(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option("--version", metavar=FLAG, callback=_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
     """Class-incremental image classification by co-transport."""
@@ -90,7 +91,9 @@ def common(
     "[bold]cotransport run my-recipe.yaml --data photos --out runs/photos[/]  your own recipe and images"
 )
 def run(
-    recipe: Annotated[str, typer.Argument(help="A bundled recipe's name (see `recipes`) or a YAML file.")] = "digits",
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="A bundled recipe's name (see `recipes`) or a YAML file.")
+    ] = "digits",
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, for example schedule.epochs=5. Repeatable."),
@@ -99,21 +102,28 @@ def run(
         str | None, typer.Option(help="Images to use instead: a folder, or a Hugging Face data set's path or id.")
     ] = None,
     folder: Annotated[Path | None, typer.Option("--out", help="Where results go.", show_default="runs/RECIPE")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished experiment.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Throw earlier runs of this recipe away.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop; no image is read.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", metavar=FLAG, help="Go on with an unfinished experiment.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", metavar=FLAG, help="Throw earlier runs of this recipe away.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", metavar=FLAG, help="Show the plan and stop; no image is read.")
+    ] = False,
 ) -> None:
     """Run an experiment and write its report."""
     from cotransport import experiment
     from cotransport.progress import ConsoleWatcher
     from cotransport.recipe import load_recipe
     from cotransport.report import write_report
-    from cotransport.training import fabric_for
+    from cotransport.training import fabric_for, make_fabric
 
     if resume and overwrite:
         raise typer.BadParameter("--resume and --overwrite exclude each other")
     chosen = load_recipe(recipe, overrides or (), data)
     if dry_run:
+        make_fabric(chosen.device)  # an error if this machine has no such device
         _show_plan(experiment.plan(chosen))
         return
     folder = folder or Path("runs") / chosen.name
@@ -189,7 +199,7 @@ def report(
 )
 def visualize(
     recipe: Annotated[
-        str, typer.Argument(help="A bundled recipe's name (see `recipes`) or a YAML file.")
+        str, typer.Argument(metavar="RECIPE", help="A bundled recipe's name (see `recipes`) or a YAML file.")
     ] = "digits-boundary",
     old: Annotated[
         str | None, typer.Option(help="Old classes, with commas between.", show_default="the recipe's first task")

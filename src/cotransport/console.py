@@ -14,6 +14,8 @@ from cotransport import signals
 
 out = Console()
 err = Console(stderr=True)
+FLAG = " "
+"""What stands for the value of an option that has none; typer would say <bool>."""
 
 
 def visible(words: object) -> str:

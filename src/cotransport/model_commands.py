@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cotransport.console import err, out, print_json, shown, told_how_to_go_on, visible
+from cotransport.console import FLAG, err, out, print_json, shown, told_how_to_go_on, visible
 from cotransport.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ app = typer.Typer()
 SHOWN = 40
 """Classes that a table lists, at most."""
 
-Model = Annotated[Path, typer.Argument(help="The model's folder.", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Model = Annotated[Path, typer.Argument(help="The model's folder.", metavar="MODEL", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", metavar=FLAG, help="Print JSON, for programs.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
@@ -65,6 +65,7 @@ def learn(
     data: Annotated[
         str,
         typer.Argument(
+            metavar="DATA",
             help="A folder with a subfolder of images per class, or a Hugging Face data set (path or id).",
             show_default=False,
         ),
@@ -101,7 +102,9 @@ def learn(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random.", show_default="0")] = None,
     overrides: Overrides = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Throw an unfinished lesson away.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", metavar=FLAG, help="Throw an unfinished lesson away.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Teach a model new classes; the first call makes it.
@@ -156,7 +159,7 @@ def predict(
     form: Annotated[
         Format, typer.Option("--format", help="A table for people, JSON lines or CSV for programs.")
     ] = Format.table,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar=FLAG, help="The same as --format jsonl.")] = False,
     version: Annotated[int | None, typer.Option(help="A version.", show_default="the current one")] = None,
 ) -> None:
     """Say which class images are of.
@@ -184,6 +187,7 @@ def evaluate(
     data: Annotated[
         str | None,
         typer.Argument(
+            metavar="DATA",
             help="A folder with a subfolder per class, or a Hugging Face data set.",
             show_default="the images that were held out",
         ),

@@ -17,7 +17,7 @@ from cotransport.training import Figures
 
 SECONDS_BETWEEN_LINES = 10.0
 WIDE = 100
-"""Columns of a terminal in which a long bar leaves room for words."""
+"""Columns of a terminal in which all figures have room beside the bar."""
 
 
 class ConsoleWatcher:
@@ -79,7 +79,7 @@ class ConsoleWatcher:
             if figures.step:
                 self._console.print(f"  task {figures.task + 1} goes on after step {figures.step} of {figures.steps}")
         where = f"task {figures.task + 1}/{len(self._work)} epoch {figures.epoch}/{figures.epochs}"
-        told = "" if math.isnan(figures.loss) else _told(figures, self._seconds_left(done, now))
+        told = "" if math.isnan(figures.loss) else _told(figures, self._seconds_left(done, now), self._console.width)
         if self._progress:
             completed = sum(self._work[: self._task]) + done
             self._progress.update(self._bar, completed=completed, description=where, figures=told)
@@ -133,7 +133,10 @@ class LessonProgress:
 
     def figures(self, figures: Figures) -> None:
         """The training goes on."""
-        where, told = f"epoch {figures.epoch}/{figures.epochs}", _told(figures, figures.seconds_left)
+        where, told = (
+            f"epoch {figures.epoch}/{figures.epochs}",
+            _told(figures, figures.seconds_left, self._console.width),
+        )
         now = time.perf_counter()
         if figures.step and not told:
             self._console.print(f"  goes on after step {figures.step} of {figures.steps}")
@@ -150,7 +153,7 @@ def _progress(console: Console) -> Progress:
     """A bar, with what there is to say beside it."""
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(bar_width=24 if console.width >= WIDE else 10),
+        BarColumn(bar_width=24),
         TextColumn("{task.percentage:>3.0f} %"),
         TextColumn("{task.fields[figures]}", style="dim"),
         console=console,
@@ -158,14 +161,15 @@ def _progress(console: Console) -> Progress:
     )
 
 
-def _told(figures: Figures, seconds_left: float) -> str:
-    """How a training goes, in a line; nothing before there is anything to say."""
+def _told(figures: Figures, seconds_left: float, width: int) -> str:
+    """How a training goes, in a line; nothing before there is anything to say, and less in a narrow terminal."""
     if math.isnan(figures.loss):
         return ""
-    return (
-        f"loss {figures.loss:.3f}  train {figures.accuracy:.1f} %  {figures.images_per_second:,.0f} images/s  "
-        f"{_duration(seconds_left)} left"
-    )
+    time_left = f"{_duration(seconds_left)} left"
+    if width < WIDE:
+        return time_left
+    speed = f"{figures.images_per_second:,.0f} images/s"
+    return f"loss {figures.loss:.3f}  train {figures.accuracy:.1f} %  {speed}  {time_left}"
 
 
 def _duration(seconds: float) -> str:

@@ -165,14 +165,25 @@ def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, 
 @lru_cache(maxsize=4)
 def fabric_for(device: Device) -> Fabric:
     """The Fabric of this process for these settings, its processes started."""
+    set_threads(device)
+    fabric = make_fabric(device)
+    for logger in ("lightning_fabric.utilities.distributed", "lightning_fabric.utilities.rank_zero"):
+        logging.getLogger(logger).setLevel(logging.WARNING)  # no banner about the processes
+    fabric.launch()
+    if fabric.device.type == "cpu":
+        keep_freed_memory()
+    return fabric
+
+
+def make_fabric(device: Device) -> Fabric:
+    """A Fabric for these settings, an error if this machine does not have what they ask for."""
     precision = device.precision
     if precision == "auto":
         gpu = device.accelerator != "cpu" and torch.cuda.is_available()
         precision = "bf16-mixed" if gpu and torch.cuda.is_bf16_supported(including_emulation=False) else "32-true"
     several = device.processes * device.nodes > 1
-    set_threads(device)
     try:
-        fabric = Fabric(
+        return Fabric(
             accelerator=device.accelerator,
             devices=device.processes,
             num_nodes=device.nodes,
@@ -182,12 +193,6 @@ def fabric_for(device: Device) -> Fabric:
         )
     except Exception as error:  # Lightning raises many kinds for a device that is not there
         raise ConfigError(f"device: {error}. Choose one that this machine has, for example accelerator: cpu") from None
-    for logger in ("lightning_fabric.utilities.distributed", "lightning_fabric.utilities.rank_zero"):
-        logging.getLogger(logger).setLevel(logging.WARNING)  # no banner about the processes
-    fabric.launch()
-    if fabric.device.type == "cpu":
-        keep_freed_memory()
-    return fabric
 
 
 def agreed(fabric: Fabric, decide: Callable[[], T]) -> T:

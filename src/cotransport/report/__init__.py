@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from cotransport.errors import RunError
+from cotransport.errors import RunError, StorageError
 from cotransport.files import write_atomically
 from cotransport.results import find_results
 
@@ -39,6 +39,8 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
         write_atomically(out / "summary.tex", tables.summary_latex(streams))
         figures.draw(streams, out / "figures")
         write_atomically(out / "report.html", page.whole_page(streams))
+    except StorageError:
+        raise
     except OSError as error:
         raise RunError(
             f"{error.filename or out}: the report cannot be written ({error.strerror}). Give another folder with --out"

@@ -26,11 +26,15 @@ MOST_NUMBERED = 20
 """Rows of a matrix up to which its cells show their number."""
 MOST_TICKS = 100
 """Names along an axis; of more than this, only some are written."""
+_OURS = re.compile(r"(stream\d+-)?(accuracy|forgetting|(matrix|confusion|transport|initial)-.*)\.(png|svg)")
 
 
 def draw(streams: Sequence[Stream], folder: Path) -> None:
-    """Draw every figure of the report into a folder."""
+    """Draw every figure of the report into a folder, and remove those of an earlier report that had more of them."""
     folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.iterdir():
+        if _OURS.fullmatch(path.name):
+            path.unlink()
     with paper_style():
         for number, stream in enumerate(streams, start=1):
             prefix = f"stream{number}-" if len(streams) > 1 else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 from collections.abc import Iterator, Sequence
 from html import escape
@@ -46,7 +48,7 @@ $sections
 </main>
 <footer>Made by cotransport. Beside this page: tables as CSV, Markdown and LaTeX, and figures for print.</footer>
 <script type="application/json" id="charts">$charts</script>
-<script>$plotly</script>
+<script type="text/plain" id="plotly">$plotly</script>
 <script>
 $script
 </script>
@@ -57,6 +59,16 @@ $script
 # Charts are drawn when they are shown, because plotly cannot measure a hidden place, and when the theme changes.
 SCRIPT = """
 "use strict";
+
+// The chart library is packed: it would be nine tenths of the page. A browser unpacks it in a moment.
+async function unpack() {
+  const packed = Uint8Array.from(atob(document.getElementById("plotly").textContent), letter => letter.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const library = document.createElement("script");
+  library.textContent = await new Response(stream).text();
+  document.head.append(library);
+}
+
 const charts = JSON.parse(document.getElementById("charts").textContent);
 const prefersDark = matchMedia("(prefers-color-scheme: dark)");
 
@@ -87,17 +99,25 @@ function draw(dark) {
   }
 }
 
-for (const select of document.querySelectorAll("select")) {
-  const show = () => {
-    for (const option of select.options) document.getElementById(option.value).hidden = !option.selected;
-    draw(prefersDark.matches);
-  };
-  select.addEventListener("change", show);
-  show();
+function begin() {
+  for (const select of document.querySelectorAll("select")) {
+    const show = () => {
+      for (const option of select.options) document.getElementById(option.value).hidden = !option.selected;
+      draw(prefersDark.matches);
+    };
+    select.addEventListener("change", show);
+    show();
+  }
+  draw(prefersDark.matches);
+  prefersDark.addEventListener("change", () => draw(prefersDark.matches));
+  addEventListener("beforeprint", () => draw(false));
+  addEventListener("afterprint", () => draw(prefersDark.matches));
 }
-prefersDark.addEventListener("change", () => draw(prefersDark.matches));
-addEventListener("beforeprint", () => draw(false));
-addEventListener("afterprint", () => draw(prefersDark.matches));
+
+unpack().then(begin, () => {
+  document.querySelector("main").insertAdjacentHTML(
+    "afterbegin", "<p class='note'>This browser is too old for the charts; they are beside the page as figures.</p>");
+});
 """
 
 
@@ -116,7 +136,7 @@ def whole_page(streams: Sequence[Stream]) -> str:
         header=_header(streams[0], "h1") if single else _overview(ids, streams),
         sections="\n".join(_section(id_, stream, single) for id_, stream in zip(ids, streams, strict=True)),
         charts=json_for_script(drawn),
-        plotly=get_plotlyjs(),
+        plotly=base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode(),
         script=SCRIPT,
     )
 
