@@ -38,8 +38,10 @@ app.add_typer(model_commands.app)
 def main() -> None:
     """Run the command; a user's mistake ends in one message and exit code 2, never in a stack trace."""
     warnings.showwarning = _show_warning  # type: ignore[assignment]  # it takes all the arguments and needs two
-    if not _is_first_process():
+    first = _is_first_process()
+    if not first:
         err.quiet = out.quiet = True  # all of them come to the same error
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # nor need all say that the first one is gone
     try:
         with signals.handled():
             app()
@@ -52,6 +54,15 @@ def main() -> None:
     except signals.Interrupted as stopped:
         err.print(f"[bold]{stopped}[/]")
         sys.exit(stopped.exit_code)
+    except RuntimeError as error:
+        if first or not _lost_connection(error):
+            raise
+        sys.exit(1)
+
+
+def _lost_connection(error: RuntimeError) -> bool:
+    """Whether a process has lost its companions, who have said why."""
+    return type(error).__module__ == "torch.distributed" or "Connection closed" in str(error)
 
 
 def _is_first_process() -> bool:
@@ -127,14 +138,11 @@ def run(
         _show_plan(experiment.plan(chosen))
         return
     folder = folder or Path("runs") / chosen.name
-    first = fabric_for(chosen.device).is_global_zero
-    console = out if first else Console(quiet=True)
     again = [word for word in sys.argv[1:] if word not in {"--overwrite", "--resume"}]
-    with (
-        told_how_to_go_on(shlex.join(["cotransport", *again, "--resume"])),
-        ConsoleWatcher(console, chosen.metric) as watcher,
-    ):
-        experiment.run(chosen, folder, resume=resume, overwrite=overwrite, watcher=watcher)
+    with told_how_to_go_on(shlex.join(["cotransport", *again, "--resume"])):
+        first = fabric_for(chosen.device).is_global_zero
+        with ConsoleWatcher(out if first else Console(quiet=True), chosen.metric) as watcher:
+            experiment.run(chosen, folder, resume=resume, overwrite=overwrite, watcher=watcher)
     if first:
         page = write_report([folder])
         _show_summary(folder)

@@ -133,10 +133,11 @@ def learn(
         chosen["schedule"] = {"seconds_per_task": 60 * minutes}
     wishes = _wishes(chosen, overrides or ())
     wishes = replace(wishes, held_out=held_out, known_classes=known_classes.value, max_forgetting=max_forgetting)
-    first = fabric_for(wishes.device).is_global_zero
-    console = (err if as_json else out) if first else Console(quiet=True)
-    with told_how_to_go_on(shlex.join(["cotransport", *sys.argv[1:]])), LessonProgress(console) as progress:
-        outcome = production.learn(model, data, wishes, overwrite=overwrite, observer=progress)
+    with told_how_to_go_on(shlex.join(["cotransport", *sys.argv[1:]])):
+        first = fabric_for(wishes.device).is_global_zero
+        console = (err if as_json else out) if first else Console(quiet=True)
+        with LessonProgress(console) as progress:
+            outcome = production.learn(model, data, wishes, overwrite=overwrite, observer=progress)
     if first:
         _show_outcome(model, outcome, as_json=as_json)
     if outcome.refused is not None:

@@ -79,7 +79,7 @@ class ConsoleWatcher:
             if figures.step:
                 self._console.print(f"  task {figures.task + 1} goes on after step {figures.step} of {figures.steps}")
         where = f"task {figures.task + 1}/{len(self._work)} epoch {figures.epoch}/{figures.epochs}"
-        told = "" if math.isnan(figures.loss) else _told(figures, self._seconds_left(done, now), self._console.width)
+        told = "" if math.isnan(figures.loss) else _told(figures, self._seconds_left(done, now), self._console)
         if self._progress:
             completed = sum(self._work[: self._task]) + done
             self._progress.update(self._bar, completed=completed, description=where, figures=told)
@@ -135,7 +135,7 @@ class LessonProgress:
         """The training goes on."""
         where, told = (
             f"epoch {figures.epoch}/{figures.epochs}",
-            _told(figures, figures.seconds_left, self._console.width),
+            _told(figures, figures.seconds_left, self._console),
         )
         now = time.perf_counter()
         if figures.step and not told:
@@ -161,12 +161,12 @@ def _progress(console: Console) -> Progress:
     )
 
 
-def _told(figures: Figures, seconds_left: float, width: int) -> str:
+def _told(figures: Figures, seconds_left: float, console: Console) -> str:
     """How a training goes, in a line; nothing before there is anything to say, and less in a narrow terminal."""
     if math.isnan(figures.loss):
         return ""
     time_left = f"{_duration(seconds_left)} left"
-    if width < WIDE:
+    if console.is_terminal and console.width < WIDE:
         return time_left
     speed = f"{figures.images_per_second:,.0f} images/s"
     return f"loss {figures.loss:.3f}  train {figures.accuracy:.1f} %  {speed}  {time_left}"
