@@ -5,7 +5,6 @@ All of it lies around the estimator, so that an experiment does none of it.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import shutil
@@ -180,14 +179,14 @@ def learn(
             if first:
                 observer.figures(figures)
 
-        old = copy.copy(classifier)
+        old = None if before is None else IncrementalClassifier.from_snapshot(before, device=wishes.device)
         known_before = () if before is None else before.classes
         checkpoints = Checkpoints(store.unfinished)
         classifier.learn(
             train, known_classes=wishes.known_classes, listener=listen, epochs=epochs, checkpoints=checkpoints
         )
         held_out = _held_out(before, test, classifier.state_.classes)
-        per_class = compared(None if before is None else old, classifier, held_out)
+        per_class = compared(old, classifier, held_out)
         lesson = Lesson(
             data=data,
             data_id=data_id,
