@@ -18,8 +18,9 @@ def checkpoint(steps: int) -> Checkpoint:
 def test_the_newest_is_read_as_it_was_written(tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path / "new" / "folder")
     assert kept.load(0) is None
-    kept.save(0, checkpoint(3))
-    kept.save(0, checkpoint(12))
+    kept.write(0, checkpoint(3))
+    kept.write(0, checkpoint(12))
+    kept.forget_older(0, 12)
     found = kept.load(0)
     assert found is not None
     assert (found.steps, found.epochs) == (12, 7)
@@ -31,14 +32,14 @@ def test_the_newest_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_a_step_counts_when_all_processes_have_written(tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path)
     for rank in (1, 0):
-        kept.save(0, checkpoint(5), rank=rank, processes=2)
-    kept.save(0, checkpoint(9), rank=1, processes=2)  # killed before the other one could
+        kept.write(0, checkpoint(5), rank=rank, processes=2)
+    kept.write(0, checkpoint(9), rank=1, processes=2)  # killed before the other one could
     for rank in (0, 1):
         found = kept.load(0, rank=rank, processes=2)
         assert found is not None
         assert found.steps == 5
     assert kept.load(0, rank=0, processes=3) is None
-    kept.save(0, checkpoint(9), rank=0, processes=2)
+    kept.write(0, checkpoint(9), rank=0, processes=2)
     found = kept.load(0, rank=1, processes=2)
     assert found is not None
     assert found.steps == 9
@@ -47,16 +48,17 @@ def test_a_step_counts_when_all_processes_have_written(tmp_path: Path) -> None:
 def test_trainings_of_a_lesson_are_told_apart(tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path)
     assert [kept.next_training(), kept.next_training()] == [0, 1]
-    kept.save(0, checkpoint(5))
-    kept.save(1, checkpoint(2))
-    assert kept.load(0) is None  # it is done and will be the same again
-    assert kept.load(1) is not None
+    kept.write(1, checkpoint(2))
+    kept.write(0, checkpoint(5))
+    kept.forget_older(0, 5)
+    found = [kept.load(training) for training in (0, 1)]
+    assert [None if one is None else one.steps for one in found] == [5, 2]
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"\xff" * 100], ids=["empty", "short", "large header"])
 def test_a_damaged_one_is_told_and_not_used(content: bytes, tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path)
-    kept.save(0, checkpoint(5))
+    kept.write(0, checkpoint(5))
     next(tmp_path.iterdir()).write_bytes(content)
     with pytest.warns(CotransportWarning, match="damaged"):
         assert kept.load(0) is None
@@ -70,8 +72,8 @@ def test_writing_takes_a_small_share_of_the_time(tmp_path: Path, monkeypatch: py
     assert not kept.due(30)
     now[0] = 30
     assert kept.due(30)
-    monkeypatch.setattr(checkpoints, "save_file", lambda *_: slow(tmp_path, now))
-    kept.save(0, checkpoint(1))  # takes 2 seconds, so the next one is due after 100
+    monkeypatch.setattr(checkpoints, "write_tensors", lambda *_: slow(tmp_path, now))
+    kept.write(0, checkpoint(1))  # takes 2 seconds, so the next one is due after 100
     now[0] += 99
     assert not kept.due(30)
     now[0] += 1

@@ -207,8 +207,8 @@ def test_scikit_learns_manners(two_tasks: Tasks) -> None:
         ({"memory": 2000}, r"memory: give Budget\(\.\.\.\) or a dictionary"),
         ({"method": "repaly"}, r"'repaly' is not a method"),
         ({"method": 3}, r"3 is not a method's name"),
-        ({"image_size": -4}, r"image_size: give a whole number of at least 1, not -4"),
-        ({"seed": -1}, r"seed: give a whole number of at least 0"),
+        ({"image_size": -4}, r"image_size: give a whole number from 1 to .*, not -4"),
+        ({"seed": -1}, r"seed: give a whole number from 0"),
         ({"backbone": nn.Sequential(nn.Flatten(), nn.Linear(7, 3))}, r"backbone: does not take images of 8 x 8 pixels"),
     ],
 )

@@ -24,7 +24,7 @@ from PIL import Image
 from cotransport import IncrementalClassifier
 from cotransport.data.decoding import Encoded, decode, image_size
 from cotransport.errors import CotransportError
-from cotransport.model_store import ModelStore
+from cotransport.model_store import seal
 from cotransport.production import evaluate, info
 from cotransport.recipe import bundled_recipes, load_recipe
 from tests.conftest import blobs
@@ -253,14 +253,11 @@ class TestModels:
     def test_another_manifest_with_the_right_checksum(self, copies: Path, data: st.DataObject) -> None:
         path = copies / "manifest.json"
         before = path.read_bytes()
-        path.write_text(json.dumps(altered(json.loads(before), data)))
+        values = altered(json.loads(before), data)
+        if isinstance(values, dict):
+            values["checksum"] = seal(values)
+        path.write_text(json.dumps(values))
         try:
-            store = ModelStore(copies)
-            try:
-                sealed = store.parsed_manifest().sealed()
-            except CotransportError:
-                return
-            path.write_text(sealed.model_dump_json())
             use(copies)
         finally:
             path.write_bytes(before)
@@ -277,8 +274,7 @@ class TestModels:
             values["images"][str(int(path.stem))] = record
         else:
             values["versions"][int(path.parent.name) - 1]["files"][path.name] = record
-        manifest.write_text(json.dumps(values))
-        manifest.write_text(ModelStore(model).parsed_manifest().sealed().model_dump_json())
+        manifest.write_text(json.dumps(values | {"checksum": seal(values)}))
         try:
             use(model)
         finally:

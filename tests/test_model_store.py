@@ -17,7 +17,7 @@ from cotransport.data.decoding import Encoded, png
 from cotransport.errors import ModelError, StorageError
 from cotransport.memory import Memory
 from cotransport.model_store import ModelStore, Snapshot
-from cotransport.production import evaluate
+from cotransport.production import evaluate, info
 from tests.conftest import blobs, classifier
 
 SYNCS = 13
@@ -334,6 +334,7 @@ def test_models_of_earlier_formats_can_be_read_used_and_taught(folder: Path, tmp
     said = clf.predict_proba(blobs(len(expected["classes"]), 2, seed=5))
     np.testing.assert_allclose(said, expected["probabilities"], atol=1e-4)
     assert [change.after for change in evaluate(tmp_path / "model")] == expected["held_out"]
+    assert [one["classes"] for one in info(tmp_path / "model")["versions"]] == [2, 4]
     clf.learn(blobs(1, 8, first=9)).save(tmp_path / "model")
     assert clf.head == Head(linear_scale=0.2)
     assert clf.backbone == Backbone(name="fast", width=4)

@@ -92,7 +92,23 @@ class TestLearn:
         outcome = learn(tmp_path / "m", more, replace(QUICK, known_classes="extend"))
         lesson = outcome.report.lesson
         assert (lesson.new_classes, lesson.extended_classes) == (["class 2"], ["class 1"])
-        assert [change.images for change in outcome.report.per_class] == [2, 3, 1]
+        assert [change.images for change in outcome.report.per_class] == [2, 2, 1]
+
+    def test_more_images_of_a_known_class_leave_what_is_held_out_alone(self, tmp_path: Path) -> None:
+        """The same folder with some more files, as people do it."""
+        folder = write(blobs(2, 30), tmp_path / "data")
+        learn(tmp_path / "m", folder)
+        held = ModelStore(tmp_path / "m").read().held_out
+        write(blobs(2, 45), folder)  # the first 30 of a class may be others, but many are the same
+        everything = {**QUICK.chosen, "memory": {"per_class": 1000}}
+        learn(tmp_path / "m", folder, replace(QUICK, chosen=everything, known_classes="extend"))
+        after = ModelStore(tmp_path / "m").read()
+        trained, before, now = (
+            [images.item(place).tobytes() for images in part.exemplars for place in range(len(images))]  # type: ignore[union-attr]
+            for part in (after.memory, held, after.held_out)
+        )
+        assert not set(trained) & set(before)
+        assert before == now
 
     def test_the_same_lesson_again_does_nothing(self, tmp_path: Path, first: Path) -> None:
         learn(tmp_path / "m", first)
@@ -113,9 +129,11 @@ class TestLearn:
         assert manifest.version(2).refused == outcome.refused
         assert len(IncrementalClassifier.load(tmp_path / "m").classes_) == 2
         assert len(IncrementalClassifier.load(tmp_path / "m", 2).classes_) == 4
-        third = learn(tmp_path / "m", second, replace(finetune, max_forgetting=100))  # from version 1, once more
-        assert (third.version, third.refused) == (3, None)
-        assert ModelStore(tmp_path / "m").manifest().version(3).parent == 1
+        again = learn(tmp_path / "m", second, replace(finetune, max_forgetting=5))
+        assert (again.version, again.refused, again.already) == (2, outcome.refused, True)
+        allowed = learn(tmp_path / "m", second, replace(finetune, max_forgetting=100))  # it need not be learned again
+        assert (allowed.version, allowed.refused, allowed.already) == (2, None, True)
+        assert ModelStore(tmp_path / "m").manifest().current == 2
 
     def test_wishes_stay_and_the_latest_word_counts(self, tmp_path: Path, first: Path, second: Path) -> None:
         learn(tmp_path / "m", first)
@@ -132,6 +150,13 @@ class TestLearn:
             ({"method": "wa"}, "needs another head"),
             ({"epochs": 3}, "epochs: unknown setting"),
             ({"schedule": {"epoch": 3}}, "did you mean 'epochs'"),
+            ({"schedule": 5}, "schedule: give one of its keys"),
+            ({"head": None}, "head: give one of its keys"),
+            ({"schedule": {"learning_rate": "abc"}}, "learning_rate"),
+            ({"schedule": {"epochs": 10**5000}}, "a very long number|epochs"),
+            ({"backbone": 5}, "backbone: give a section"),
+            ({"method": 5}, "method"),
+            ({"seed": -1}, "seed"),
         ],
     )
     def test_wishes_that_cannot_be(
@@ -148,6 +173,15 @@ class TestLearn:
         assert outcome.report.lesson.epochs == 3
         assert [change.images for change in outcome.report.per_class] == [0, 0, 2, 2]
         assert outcome.report.forgetting is None  # nothing was held out when the first classes were learned
+        with pytest.raises(ConfigError, match="what is forgotten cannot be measured"):
+            classifier("replay").learn(blobs(2, 8)).save(tmp_path / "other")
+            learn(tmp_path / "other", second, Wishes(max_forgetting=3, device=Device(accelerator="cpu")))
+
+    def test_what_was_held_out_stays_when_it_is_saved_from_python(self, tmp_path: Path, first: Path) -> None:
+        learn(tmp_path / "m", first)
+        clf = IncrementalClassifier.load(tmp_path / "m")
+        assert clf.save(tmp_path / "m") == 2
+        assert len(ModelStore(tmp_path / "m").read().held_out) == 4
 
     def test_test_images_of_the_data_are_held_out(self, tmp_path: Path) -> None:
         write(blobs(2, 10), tmp_path / "data" / "train")
@@ -182,10 +216,12 @@ class TestUnfinished:
 
     def test_another_lesson_waits_for_it(self, tmp_path: Path, first: Path, second: Path) -> None:
         self.stopped(tmp_path / "m", first)
-        with pytest.raises(ModelError, match=rf"a lesson from {first} is not finished. Repeat.*--overwrite"):
+        with pytest.raises(
+            ModelError, match=rf"a lesson from {first} is not finished.*differs in data. Repeat.*--overwrite"
+        ):
             learn(tmp_path / "m", second)
-        with pytest.raises(ModelError, match="is not finished"):  # the same with other settings is another
-            learn(tmp_path / "m", first, replace(QUICK, chosen={**QUICK.chosen, "seed": 5}))
+        with pytest.raises(ModelError, match="differs in settings"):
+            learn(tmp_path / "m", first, replace(QUICK, chosen={**QUICK.chosen, "backbone": "resnet20"}))
         assert learn(tmp_path / "m", second, overwrite=True).version == 1
 
     def test_it_goes_on_and_ends_the_same(self, tmp_path: Path, first: Path) -> None:
@@ -216,6 +252,29 @@ class TestUnfinished:
         record = tmp_path / "m" / "unfinished" / "lesson.json"
         epochs = json.loads(record.read_text())["epochs"]
         assert learn(tmp_path / "m", first, budget).report.lesson.epochs == epochs
+
+    def test_killed_when_the_version_was_written_already(
+        self, tmp_path: Path, first: Path, second: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(production.shutil, "rmtree", lambda *_, **__: None)
+        learn(tmp_path / "m", first)
+        monkeypatch.undo()
+        assert (tmp_path / "m" / "unfinished" / "lesson.json").exists()
+        assert learn(tmp_path / "m", first).already
+        assert learn(tmp_path / "m", second).version == 2
+        assert production.info(tmp_path / "m")["unfinished"] is None
+
+    def test_after_a_rollback_it_is_another_lesson(self, tmp_path: Path, first: Path, second: Path) -> None:
+        learn(tmp_path / "m", first)
+        learn(tmp_path / "m", second)
+        self.stopped(tmp_path / "m", write(blobs(1, 20, first=7), tmp_path / "third"))
+        production.rollback(tmp_path / "m")
+        assert learn(tmp_path / "m", tmp_path / "third").version == 3
+        assert ModelStore(tmp_path / "m").manifest().version(3).parent == 1
+        production.rollback(tmp_path / "m")
+        again = learn(tmp_path / "m", tmp_path / "third")  # it is there already
+        assert (again.version, again.already) == (3, True)
+        assert production.info(tmp_path / "m")["current"] == 3
 
 
 class TestUse:
@@ -260,7 +319,8 @@ class TestUse:
         assert [one.classes[0][0] for one in found[::5]] == [clf.predict([good[0]])[0]] * 60
 
     def test_evaluate(self, model: Path, first: Path, tmp_path: Path) -> None:
-        report = production.report_of(ModelStore(model).metrics(2), "")
+        store = ModelStore(model)
+        report = production.report_of(store.metrics(store.manifest().version(2)), "")
         assert [change.after for change in production.evaluate(model)] == [one.after for one in report.per_class]
         clf = IncrementalClassifier.load(model)
         found = production.evaluate(model, str(first))

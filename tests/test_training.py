@@ -347,7 +347,7 @@ def test_measuring_the_speed_leaves_the_objective_and_the_gradients_alone() -> N
 
     figures, network, twin = list[Figures](), small_network(), small_network()
     with_a_budget(0.3, listener=figures.append).fit(network, blobs(2, 20), objective)
-    measured, real = made
+    real, measured = made
     assert len(measured) >= 10
     assert real == [figures[-1].epochs] * figures[-1].steps
     quick(epochs=figures[-1].epochs).fit(twin, blobs(2, 20), objective)

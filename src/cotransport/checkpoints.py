@@ -9,16 +9,15 @@ from __future__ import annotations
 import re
 import time
 import warnings
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import safetensors
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from cotransport.errors import CotransportWarning
-from cotransport.files import explained, written
+from cotransport.files import explained, write_tensors, written
 
 LEAST_RATIO = 50
 """Training lasts at least so many times as long as the writing of checkpoints."""
@@ -53,29 +52,22 @@ class Checkpoints:
         """Whether it is time for the next one, if one is wanted so often; 0 is after every step, whatever it takes."""
         return not seconds or time.perf_counter() - self._written >= max(seconds, LEAST_RATIO * self._took)
 
-    def save(
-        self,
-        training: int,
-        checkpoint: Checkpoint,
-        *,
-        rank: int = 0,
-        processes: int = 1,
-        barrier: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Write a process's part; when all processes have, the earlier ones are removed."""
+    def write(self, training: int, checkpoint: Checkpoint, *, rank: int = 0, processes: int = 1) -> None:
+        """Write a process's part. When all processes have, one of them calls `forget_older`."""
         begun = time.perf_counter()
         with explained(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         name = f"training-{training}-{checkpoint.steps}-{rank}of{processes}.safetensors"
         with written(self.folder / name) as beside:
-            save_file(_plain(checkpoint.tensors), beside, {"epochs": str(checkpoint.epochs)})
-        barrier()
-        if rank == 0:
-            for path, *place in self._files():
-                if place[:2] != [training, checkpoint.steps]:
-                    path.unlink(missing_ok=True)
+            write_tensors(beside, checkpoint.tensors, {"epochs": str(checkpoint.epochs)})
         self._written = time.perf_counter()
         self._took = self._written - begun
+
+    def forget_older(self, training: int, steps: int) -> None:
+        """Remove a training's checkpoints of other steps."""
+        for path, number, done, *_ in self._files():
+            if number == training and done != steps:
+                path.unlink(missing_ok=True)
 
     def load(self, training: int, *, rank: int = 0, processes: int = 1) -> Checkpoint | None:
         """A process's part of the newest checkpoint that is complete; None if there is none, or it is damaged."""
@@ -104,8 +96,3 @@ class Checkpoints:
                 training, steps, rank, processes = map(int, match.groups())
                 found.append((path, training, steps, rank, processes))
         return found
-
-
-def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors as a file wants them: on the CPU, one number after the other, none sharing memory with another."""
-    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}

@@ -15,9 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from cotransport.errors import ConfigError
 
 Share = Annotated[float, Field(gt=0, lt=1)]
-Positive = Annotated[int, Field(gt=0)]
+Positive = Annotated[int, Field(gt=0, lt=2**31)]
+NotNegative = Annotated[int, Field(ge=0, lt=2**31)]
 
 SettingsType = TypeVar("SettingsType", bound="Settings")
+LONGEST_VALUE = 200
+"""Letters of a wrong value that a message shows."""
 
 
 class Settings(BaseModel):
@@ -41,6 +44,8 @@ class Data(Settings):
     """Side of the square that the network sees; by default the images' own, 224 at most."""
     held_out: Share = 0.2
     """Share of each class kept for testing where the source has no test images of its own."""
+    follow_links: bool = False
+    """Image folders: whether symbolic links may lead out of the folder."""
     validation: Share | None = None
     """If set, this share of each class's training images is evaluated on, and the test images are left alone."""
 
@@ -56,7 +61,7 @@ class Stream(Settings):
     """Classes in every (later) task; the last takes what is left."""
     classes: tuple[tuple[str | int, ...], ...] | None = None
     """The classes of each task by name."""
-    order_seed: Annotated[int, Field(ge=0)] | None = 1993
+    order_seed: NotNegative | None = 1993
     """Seed of NumPy's permutation of the classes; null keeps the source's order."""
     subset: Positive | None = None
     """Keep the first so many classes after the shuffle."""
@@ -76,8 +81,8 @@ class Stream(Settings):
 class Budget(Settings):
     """How many exemplars of old classes may be kept: `total`, shared equally, or `per_class`."""
 
-    total: Annotated[int, Field(ge=0)] | None = None
-    per_class: Annotated[int, Field(ge=0)] | None = None
+    total: NotNegative | None = None
+    per_class: NotNegative | None = None
 
     @model_validator(mode="after")
     def _one_budget(self) -> Budget:
@@ -184,7 +189,7 @@ class Loss(Settings):
 class Augmentation(Settings):
     """Random changes to training images."""
 
-    crop_padding: Annotated[int, Field(ge=0)] = 4
+    crop_padding: NotNegative = 4
     """Images in memory: pad by so many pixels and cut a random window of the original size."""
     padding: Literal["zero", "reflect"] = "zero"
     min_area: Annotated[float, Field(gt=0, le=1)] = 0.25
@@ -209,7 +214,7 @@ class Device(Settings):
     channels_last: bool = True
     compile: bool = False
     """Compile the network; pays off in long trainings on a GPU."""
-    workers: Annotated[int, Field(ge=0)] | None = None
+    workers: NotNegative | None = None
     """Processes that decode images which are too large to keep in memory; by default up to four."""
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0
     """Time after which a training's state is written to the disk: not more than this is lost if it is killed. Slow
@@ -242,6 +247,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 def validated(kind: type[SettingsType], values: Mapping[str, Any], where: str) -> SettingsType:
     """Settings of a kind from plain values; anything wrong is a ConfigError that names every bad field."""
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{where}: give a section with keys, for example {{key: value}}, not {shown(values)}")
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
@@ -280,10 +287,19 @@ def _explained(kind: type[Settings], detail: Any) -> str:  # noqa: ANN401 (pydan
         return str(message)
     if detail["type"] == "literal_error":
         allowed = [str(choice) for choice in _choices(kind, path)]
-        return f"{field}: {value!r} is not allowed{nearest(str(value), allowed)} Allowed: {', '.join(allowed)}"
+        return f"{field}: {shown(value)} is not allowed{nearest(str(value), allowed)} Allowed: {', '.join(allowed)}"
     if isinstance(value, Mapping):
         return f"{field}: {message}"
-    return f"{field}: {message} (got {value!r})"
+    return f"{field}: {message} (got {shown(value)})"
+
+
+def shown(value: object) -> str:
+    """A value in a message; Python refuses to write very long numbers out."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a very long number"
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
 
 
 def _section(kind: type[Settings], path: tuple[int | str, ...]) -> type[Settings]:

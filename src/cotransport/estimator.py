@@ -45,7 +45,7 @@ from cotransport.methods import Lesson, Method, make_method
 from cotransport.model_store import ModelStore, Snapshot
 from cotransport.network import CosineHead, HeadAlone, Network, Output
 from cotransport.randomness import seeded
-from cotransport.training import Listener, Trainer
+from cotransport.training import Listener, Trainer, agreed, fabric_for
 from cotransport.transport import class_centres, sources
 
 SettingsType = TypeVar("SettingsType", bound=Settings)
@@ -215,12 +215,21 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def save(self, folder: str | os.PathLike[str]) -> int:
         """Write this classifier into a model folder, as its newest and current version; returns the version's number.
 
-        Earlier versions stay. No code and no pickle is written: weights, images and JSON.
+        Earlier versions stay, and so do the images that lessons of the command have held out. No code and no pickle is
+        written: weights, images and JSON. Of several processes, the first one writes.
         """
-        store = ModelStore(Path(folder))
-        with store.locked():
-            parent = store.manifest().current if store.exists else None
-            return store.write(self.snapshot(), parent=parent)
+        store, snapshot = ModelStore(Path(folder)), self.snapshot()
+
+        def write() -> int:
+            with store.locked():
+                if not store.exists:
+                    return store.write(snapshot)
+                before = store.read()
+                known = before.classes == snapshot.classes[: len(before.classes)]
+                held_out = before.held_out if known else snapshot.held_out
+                return store.write(replace(snapshot, held_out=held_out), parent=store.manifest().current)
+
+        return agreed(fabric_for(self._section(Device, "device")), write)
 
     @classmethod
     def load(
@@ -241,6 +250,13 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def snapshot(self) -> Snapshot:
         """All that makes this classifier, for `model_store`."""
         state = self._state()
+        tensors = {f"network.{name}": tensor for name, tensor in state.network.state_dict().items()}
+        if state.plan is not None:
+            tensors["plan"] = state.plan
+        return Snapshot(self.settings(), state.classes, state.task_sizes, state.image_size, tensors, state.memory)
+
+    def settings(self) -> dict[str, Any]:
+        """All settings but where it runs, as plain values; a module as backbone is None."""
         settings: dict[str, Any] = {
             name: self._section(kind, name).model_dump(mode="json") for name, kind in SECTIONS.items()
         }
@@ -252,10 +268,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         settings["normalisation"] = (
             self.normalisation if isinstance(self.normalisation, str) or given is None else [v.tolist() for v in given]
         )
-        tensors = {f"network.{name}": tensor for name, tensor in state.network.state_dict().items()}
-        if state.plan is not None:
-            tensors["plan"] = state.plan
-        return Snapshot(settings, state.classes, state.task_sizes, state.image_size, tensors, state.memory)
+        return settings
 
     @classmethod
     def from_snapshot(
@@ -483,13 +496,17 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             if name.startswith("network.")
         }
         wanted = network.state_dict()
+        if len({tensor.dtype for tensor in stored.values() if tensor.is_floating_point()}) > 1:
+            raise ModelError("the weights are of several precisions. Restore the model from a backup")
         for name in (*wanted, *stored):
-            pair = [(part[name].shape, part[name].dtype) if name in part else None for part in (wanted, stored)]
+            pair = [_kind(part[name]) if name in part else None for part in (wanted, stored)]
             if pair[0] != pair[1]:
                 raise ModelError(
                     f"the weights do not fit the network, first at {name!r}. "
                     + ("Give a module of the kind that it was made with" if own else "Restore the model from a backup")
                 )
+        if own:
+            network.to(stored["head.weight"].dtype)
         network.load_state_dict(stored, assign=not own)
         return network
 
@@ -577,6 +594,11 @@ def _as_settings(kind: type[SettingsType], value: Mapping[str, Any] | SettingsTy
     return made
 
 
+def _kind(tensor: Tensor) -> tuple[torch.Size, bool | torch.dtype]:
+    """What a network's tensor and a stored one have in common; a network may have been trained in any precision."""
+    return tensor.shape, tensor.is_floating_point() or tensor.dtype
+
+
 def _statistics(normalisation: object) -> tuple[Tensor, Tensor] | None:
     """Mean and deviation of each colour, None if they are those of the images."""
     if isinstance(normalisation, str):
@@ -619,8 +641,8 @@ def _check_exemplars(method: Method, allowed: Budget, memory: Memory, data: Labe
 
 
 def _check_whole(name: str, value: object, at_least: int) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < at_least:
-        raise ConfigError(f"{name}: give a whole number of at least {at_least}, not {value!r}")
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not at_least <= value < 2**31:
+        raise ConfigError(f"{name}: give a whole number from {at_least} to 2**31 - 1, not {config.shown(value)}")
 
 
 def _renumbered(data: LabelledImages, known: tuple[Label, ...], known_classes: bool) -> LabelledImages:

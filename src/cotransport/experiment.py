@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
 import os
 import platform
@@ -12,8 +11,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -23,19 +24,20 @@ from lightning_fabric import Fabric
 from torch import Tensor
 from torch.nn import functional as F
 
-from cotransport import __version__, metrics
+from cotransport import __version__, metrics, signals
 from cotransport.checkpoints import Checkpoints
 from cotransport.config import Augmentation
 from cotransport.data import LabelledImages, Source, load, open_source
 from cotransport.errors import ConfigError, DataError, ModelError, RunError
 from cotransport.estimator import IncrementalClassifier
-from cotransport.files import write_atomically
+from cotransport.files import explained, read_json, write_json
+from cotransport.memory import Memory
 from cotransport.methods import Method
 from cotransport.model_store import ModelStore
 from cotransport.recipe import Recipe, label_of
 from cotransport.results import RESULT, InitialAccuracy, Origin, Result, SourceShare, Step, Transport
 from cotransport.stream import Split, Task, TaskStream, split_classes
-from cotransport.training import Figures, agreed, fabric_for
+from cotransport.training import Figures, Listener, agreed, fabric_for
 from cotransport.transport import class_centres, effective_sources
 
 STARTED = "recipe.json"
@@ -110,8 +112,9 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = Fa
                 continue
             folder = out / one.folder
             if first:
-                folder.mkdir(parents=True, exist_ok=True)
-                write_atomically(folder / STARTED, json.dumps(_dump(recipe), indent=1))
+                with explained(folder):
+                    folder.mkdir(parents=True, exist_ok=True)
+                write_json(folder / STARTED, _dump(recipe))
             result = _one_run(recipe, one, stream, folder, pending[one.folder], watcher)
             if first:
                 result.save(folder)
@@ -125,48 +128,61 @@ def _one_run(recipe: Recipe, one: Run, stream: TaskStream, folder: Path, epochs:
 
     epochs : those recorded earlier, for some of the tasks or none.
     """
-    fabric = fabric_for(recipe.device)
-    first, store = fabric.is_global_zero, ModelStore(folder / PROGRESS)
-    with store.locked() if first else nullcontext():
-        so_far = _taken_up(recipe, one, store)
+    fabric, store = fabric_for(recipe.device), ModelStore(folder / PROGRESS)
+    first = fabric.is_global_zero
+    with ExitStack() as opened:
+        agreed(fabric, lambda: opened.enter_context(store.locked()))
+        so_far = _taken_up(recipe, one, store, stream)
         fabric.barrier()  # all have read it before it is written again
-        classifier, steps, confusion = so_far.classifier, so_far.steps, so_far.confusion
-        log = _Log(recipe, folder)
+        log = opened.enter_context(closing(_Log(recipe, folder, so_far.logged)))
         if first:
-            watcher.run_begun(one, expected_work(recipe, one.method, stream), len(steps))
-        for task in (stream[number] for number in range(len(steps), len(stream))):
+            watcher.run_begun(one, expected_work(recipe, one.method, stream), len(so_far.steps))
+        for task in (stream[number] for number in range(len(so_far.steps), len(stream))):
             told: list[Figures] = []
 
             def listen(figures: Figures, task: int = task.number, told: list[Figures] = told) -> None:
                 if first and not told:
                     epochs[task : task + 1] = [figures.epochs]
-                    write_atomically(folder / EPOCHS, json.dumps(epochs))
+                    write_json(folder / EPOCHS, epochs)
                 told[:] = [figures]
                 log.figures(figures)
                 if first:
                     watcher.figures(figures)
 
-            initial = initial_accuracy(classifier, task) if recipe.initial_accuracy and task.number else None
-            begun = time.perf_counter()
-            recorded = epochs[task.number] if task.number < len(epochs) else None
-            checkpoints = Checkpoints(store.unfinished / str(task.number))
-            classifier.learn(task.train, listener=listen, epochs=recorded, checkpoints=checkpoints)
-            seconds = time.perf_counter() - begun
-            sizes = stream.sizes[: task.number + 1]
-            step, confusion = evaluate(classifier, task.seen_test, sizes, recipe.metric)
-            carried = transport_record(classifier)
-            step = step.model_copy(update={"train_seconds": seconds, "transport": carried, "initial": initial})
-            for last in told:  # none, if the method has not trained at all
-                speed = last.images_per_second  # not a number, if nothing was left to train
-                speed = 0.0 if math.isnan(speed) else speed
-                step = step.model_copy(update={"images_per_second": speed, "epochs": last.epochs})
-            steps.append(step)
-            log.step(step, task.number)
-            if first:
-                _save_progress(store, _SoFar(classifier, steps, confusion))
-                watcher.task_done(step)
-        log.close()
-    return _result(recipe, one, stream, steps, confusion)
+            with signals.deferred():  # a training saves its state, and what follows it is done to the end
+                recorded = epochs[task.number] if task.number < len(epochs) else None
+                checkpoints = Checkpoints(store.unfinished / str(task.number))
+                step, confusion = _learned(recipe, so_far.classifier, task, listen, recorded, checkpoints)
+                for last in told:  # none, if the method has not trained at all
+                    speed = last.images_per_second  # not a number, if nothing was left to train
+                    speed = 0.0 if math.isnan(speed) else speed
+                    step = step.model_copy(update={"images_per_second": speed, "epochs": last.epochs})
+                log.step(step)
+                so_far = _SoFar(so_far.classifier, [*so_far.steps, step], confusion, log.done)
+                agreed(fabric, partial(_save_progress, recipe, one, store, so_far))
+                if first:
+                    watcher.task_done(step)
+            if signals.requested():
+                signals.stop()
+    return _result(recipe, one, stream, so_far.steps, so_far.confusion)
+
+
+def _learned(
+    recipe: Recipe,
+    classifier: IncrementalClassifier,
+    task: Task,
+    listener: Listener,
+    epochs: int | None,
+    checkpoints: Checkpoints,
+) -> tuple[Step, metrics.Integers]:
+    """Learn a task and evaluate; the step, and the confusion matrix."""
+    initial = initial_accuracy(classifier, task) if recipe.initial_accuracy and task.number else None
+    begun = time.perf_counter()
+    classifier.learn(task.train, listener=listener, epochs=epochs, checkpoints=checkpoints)
+    seconds = time.perf_counter() - begun
+    step, confusion = evaluate(classifier, task.seen_test, classifier.state_.task_sizes, recipe.metric)
+    carried = transport_record(classifier)
+    return step.model_copy(update={"train_seconds": seconds, "transport": carried, "initial": initial}), confusion
 
 
 class _SoFar(NamedTuple):
@@ -175,26 +191,39 @@ class _SoFar(NamedTuple):
     classifier: IncrementalClassifier
     steps: list[Step]
     confusion: metrics.Integers
+    logged: int
+    """Steps of training that were logged."""
 
 
-def _taken_up(recipe: Recipe, one: Run, store: ModelStore) -> _SoFar:
+def _taken_up(recipe: Recipe, one: Run, store: ModelStore, stream: TaskStream) -> _SoFar:
     """What an earlier process has learned, or a fresh start."""
     classifier = classifier_for(recipe, one)
     if not store.exists:
-        return _SoFar(classifier, [], np.zeros((0, 0), dtype=np.int64))
+        return _SoFar(classifier, [], np.zeros((0, 0), dtype=np.int64), 0)
     try:
         snapshot = store.read()
+        if one.method.budget(recipe.memory) is None:  # all images ever seen, which the stream has
+            seen = [stream[number].train for number in range(len(snapshot.task_sizes))]
+            parts = [data.of_classes([number]).images for data in seen for number in range(len(data.classes))]
+            snapshot = replace(snapshot, memory=Memory(tuple(parts)))
         classifier.state_ = IncrementalClassifier.from_snapshot(snapshot, device=recipe.device).state_
         steps = [Step.model_validate(step) for step in snapshot.metrics["steps"]]
-        return _SoFar(classifier, steps, np.array(snapshot.metrics["confusion"], dtype=np.int64))
-    except (ModelError, KeyError, ValueError) as error:
+        confusion = np.array(snapshot.metrics["confusion"], dtype=np.int64)
+        return _SoFar(classifier, steps, confusion, int(snapshot.metrics["logged"]))
+    except (ModelError, KeyError, TypeError, ValueError) as error:
         raise RunError(f"{store.folder}: damaged ({error}). Start the run anew with --overwrite") from None
 
 
-def _save_progress(store: ModelStore, so_far: _SoFar) -> None:
+def _save_progress(recipe: Recipe, one: Run, store: ModelStore, so_far: _SoFar) -> None:
     """Keep what was learned up to now; the training that led there is not needed any more."""
-    steps = [step.model_dump(mode="json") for step in so_far.steps]
-    snapshot = replace(so_far.classifier.snapshot(), metrics={"steps": steps, "confusion": so_far.confusion.tolist()})
+    metrics = {
+        "steps": [step.model_dump(mode="json") for step in so_far.steps],
+        "confusion": so_far.confusion.tolist(),
+        "logged": so_far.logged,
+    }
+    snapshot = replace(so_far.classifier.snapshot(), metrics=metrics)
+    if one.method.budget(recipe.memory) is None:
+        snapshot = replace(snapshot, memory=Memory(tuple(images.first(0) for images in snapshot.memory.exemplars)))
     store.keep_only(store.write(snapshot))
     shutil.rmtree(store.unfinished, ignore_errors=True)
 
@@ -406,6 +435,7 @@ def _prepared(recipe: Recipe, tasks: int, out: Path, *, resume: bool, overwrite:
             old.append(folder)
         elif finished:
             _same_recipe(recipe, one, Result.load(folder / RESULT).recipe, folder)
+            shutil.rmtree(folder / PROGRESS, ignore_errors=True)  # killed between the result and its removal
             continue
         elif begun and not resume:
             raise RunError(f"{folder}: an unfinished run. Go on with --resume, or start it anew with --overwrite")
@@ -435,7 +465,7 @@ def _prepared(recipe: Recipe, tasks: int, out: Path, *, resume: bool, overwrite:
 def _recorded(path: Path, remedy: str) -> list[int]:
     """The epochs of tasks in a record."""
     try:
-        epochs = json.loads(path.read_text(encoding="utf-8"))
+        epochs = read_json(path)
     except FileNotFoundError:
         raise RunError(f"{path}: not there. {remedy}") from None
     except (OSError, ValueError):
@@ -448,7 +478,7 @@ def _recorded(path: Path, remedy: str) -> list[int]:
 def _begun_with(path: Path) -> dict[str, Any]:
     """The recipe that a run was begun with."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path)
     except (OSError, ValueError):
         values = None
     if not isinstance(values, dict):
@@ -479,15 +509,18 @@ def _method_dump(recipe: dict[str, Any], label: str) -> dict[str, Any] | None:
 class _Log:
     """The loggers that the recipe asks for, in the run's folder."""
 
-    def __init__(self, recipe: Recipe, folder: Path) -> None:
+    def __init__(self, recipe: Recipe, folder: Path, done: int = 0) -> None:
         from lightning_fabric.loggers.csv_logs import CSVLogger
         from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
         self._loggers: list[CSVLogger | TensorBoardLogger] = []
-        self._begun = 0
-        self._last = 0
+        self._begun = self.done = done
         if recipe.logging.csv:
-            self._loggers.append(CSVLogger(folder, name="logs", version="csv"))
+            names = (
+                f"csv-{number}" if number else "csv" for number in count()
+            )  # the logger would remove what is there
+            name = next(name for name in names if not (folder / "logs" / name).exists())
+            self._loggers.append(CSVLogger(folder, name="logs", version=name))
         if recipe.logging.tensorboard:
             try:
                 logger = TensorBoardLogger(folder, name="logs", version="tensorboard")
@@ -500,12 +533,12 @@ class _Log:
 
     def figures(self, figures: Figures) -> None:
         """Log an epoch's end."""
-        self._last = self._begun + figures.step
+        self.done = self._begun + figures.step
         if figures.epoch_done:
             names = ("task", "epoch", "loss", "accuracy", "learning_rate", "images_per_second")
             self._write({f"train/{name}": float(getattr(figures, name)) for name in names})
 
-    def step(self, step: Step, task: int) -> None:
+    def step(self, step: Step) -> None:
         """Log a task's evaluation."""
         values = {"classes_seen": step.classes_seen, "top1": step.top1, "top5": step.top5, "ncm_top1": step.ncm_top1}
         if step.transport is not None:
@@ -513,7 +546,7 @@ class _Log:
                 np.mean([origin.effective_sources for origin in step.transport.origins])
             )
         self._write({f"test/{name}": float(value) for name, value in values.items() if value is not None})
-        self._begun = self._last
+        self._begun = self.done
 
     def close(self) -> None:
         """Write what is left."""
@@ -522,7 +555,7 @@ class _Log:
 
     def _write(self, values: dict[str, float]) -> None:
         for logger in self._loggers:
-            logger.log_metrics(dict(values), step=self._last)
+            logger.log_metrics(dict(values), step=self.done)
 
 
 def _known(value: float) -> float | None:

@@ -8,17 +8,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
 
 from cotransport.errors import CotransportError, StorageError
 
 PART = ".part"
 """End of the names of files that are being written."""
-LARGEST_JSON = 256 << 20
+LARGEST_JSON = 64 << 20
 """Bytes of a JSON file that is read at all."""
+_REMEDY = "Free some space or check the folder's permissions, and try again. Everything saved before is still there"
 
 
 @contextmanager
@@ -41,6 +46,24 @@ def write_atomically(path: Path, text: str) -> None:
     """Write a text file that a reader sees as a whole or not at all."""
     with written(path) as beside:
         beside.write_text(text, encoding="utf-8")
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    """Write named tensors, wherever they are and however they lie in memory, as safetensors."""
+    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    try:
+        save_file(plain, path, metadata)
+    except SafetensorError as error:  # its own name for a full disk
+        raise StorageError(f"{path}: cannot be written ({error}). {_REMEDY}") from None
+
+
+def storable(name: str) -> str:
+    r"""A file's name as text that can be stored: what is not valid Unicode is escaped.
+
+    >>> storable("caf\udce9.png")
+    'caf\\udce9.png'
+    """
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def write_json(path: Path, values: object) -> None:
@@ -92,10 +115,7 @@ def explained(path: Path) -> Iterator[None]:
     except CotransportError:
         raise
     except OSError as error:
-        raise StorageError(
-            f"{path}: cannot be written ({error.strerror or error}). Free some space or check the folder's "
-            "permissions, and try again. Everything saved before is still there"
-        ) from None
+        raise StorageError(f"{path}: cannot be written ({error.strerror or error}). {_REMEDY}") from None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The commands around a model folder: learn, predict, evaluate, info, rollback, example-data."""
+"""The commands around a model folder: learn, predict, evaluate, info, rollback, export; and example-data."""
 
 from __future__ import annotations
 
@@ -133,7 +133,8 @@ def learn(
         chosen["schedule"] = {"seconds_per_task": 60 * minutes}
     wishes = _wishes(chosen, overrides or ())
     wishes = replace(wishes, held_out=held_out, known_classes=known_classes.value, max_forgetting=max_forgetting)
-    with told_how_to_go_on(shlex.join(["cotransport", *sys.argv[1:]])):
+    again = [word for word in sys.argv[1:] if word != "--overwrite"]
+    with told_how_to_go_on(shlex.join(["cotransport", *again])):
         first = fabric_for(wishes.device).is_global_zero
         console = (err if as_json else out) if first else Console(quiet=True)
         with LessonProgress(console) as progress:

@@ -26,7 +26,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import safetensors
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from cotransport import __version__
@@ -34,7 +34,17 @@ from cotransport.data import EncodedImages, Images, Label, PixelImages
 from cotransport.data.decoding import Encoded, Item, png
 from cotransport.data.images import independent, squares
 from cotransport.errors import ModelError
-from cotransport.files import checksum, explained, read_json, read_text, rename_folder, write_json, written
+from cotransport.files import (
+    checksum,
+    explained,
+    read_json,
+    read_text,
+    rename_folder,
+    storable,
+    write_json,
+    write_tensors,
+    written,
+)
 from cotransport.memory import Memory
 
 FORMAT = 1
@@ -50,6 +60,7 @@ LARGEST_IMAGE = 8192
 RecordType = TypeVar("RecordType", bound="_Record")
 Number = Annotated[int, Field(ge=1, lt=10**6)]
 Count = Annotated[int, Field(ge=0)]
+ImageFile = Annotated[str, Field(pattern=r"^[1-9]\d{0,5}$")]
 
 
 class _Record(BaseModel):
@@ -88,8 +99,7 @@ class Manifest(_Kind):
 
     current: Number | None = None
     versions: list[VersionRecord] = []
-    images: dict[str, FileRecord] = {}
-    checksum: str = ""
+    images: dict[ImageFile, FileRecord] = {}
 
     def version(self, number: int) -> VersionRecord:
         """The version of this number."""
@@ -99,11 +109,11 @@ class Manifest(_Kind):
         known = ", ".join(str(version.number) for version in self.versions) or "none"
         raise ModelError(f"there is no version {number}. Versions: {known}")
 
-    def sealed(self) -> Manifest:
-        """With the checksum of all the rest."""
-        values = self.model_dump(mode="json", exclude={"checksum"})
-        digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
-        return self.model_copy(update={"checksum": digest})
+
+def seal(manifest: Mapping[str, Any]) -> str:
+    """The checksum of a manifest's values, known to this release or not."""
+    rest = {name: value for name, value in manifest.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 class _Rows(_Record):
@@ -188,15 +198,6 @@ class ModelStore:
 
     def manifest(self) -> Manifest:
         """What the folder holds, checked."""
-        manifest = self.parsed_manifest()
-        if manifest.checksum != manifest.sealed().checksum:
-            raise ModelError(
-                f"{self.folder / MANIFEST}: damaged or changed by hand (its checksum differs). Restore it from a backup"
-            )
-        return manifest
-
-    def parsed_manifest(self) -> Manifest:
-        """What the manifest says, whether or not it is as it was written."""
         path = self.folder / MANIFEST
         if not self.folder.is_dir():
             raise ModelError(f"{self.folder}: no such folder. `cotransport learn {self.folder} DATA` makes a model")
@@ -209,7 +210,10 @@ class ModelStore:
             raise ModelError(
                 f"{path}: format {found.format}, made by a later release; this one reads up to {FORMAT}. Upgrade"
             )
-        return self._parsed(Manifest, path)
+        manifest, values = self._parsed(Manifest, path), self._json(path)
+        if values.get("checksum") != seal(values):
+            raise ModelError(f"{path}: damaged or changed by hand (its checksum differs). Restore it from a backup")
+        return manifest
 
     def read(self, number: int | None = None) -> Snapshot:
         """A version, by default the current one. Its images are read when they are first looked at."""
@@ -227,29 +231,28 @@ class ModelStore:
             tensors = {name: tensor.clone() for name, tensor in load_file(weights).items()}
         except (OSError, safetensors.SafetensorError, ValueError, KeyError) as error:
             raise ModelError(f"{weights}: damaged ({error}). Restore it from a backup") from None
-        files = {int(name): record for name, record in manifest.images.items()}
         return Snapshot(
             settings=model.settings,
             classes=tuple(model.classes),
             task_sizes=tuple(model.task_sizes),
             image_size=model.image_size,
             tensors=tensors,
-            memory=Memory(partial(self._images, files, model.exemplars, model.image_size)),
-            held_out=Memory(partial(self._images, files, model.held_out, model.image_size)),
+            memory=Memory(partial(self._images, manifest, model.exemplars, model.image_size)),
+            held_out=Memory(partial(self._images, manifest, model.held_out, model.image_size)),
             metrics=metrics if isinstance(metrics, dict) else {},
         )
 
-    def facts(self, number: int) -> Facts:
+    def facts(self, version: VersionRecord) -> Facts:
         """What `model.json` says of a version; its weights and images are not looked at."""
-        model = self._parsed(_Model, self._checked(self.manifest().version(number), MODEL))
+        model = self._parsed(_Model, self._checked(version, MODEL))
         counts = [
             sum(count for part in rows for _, _, count in part.rows) for rows in (model.exemplars, model.held_out)
         ]
         return Facts(tuple(model.classes), model.image_size, model.settings, *counts)
 
-    def metrics(self, number: int) -> dict[str, Any]:
+    def metrics(self, version: VersionRecord) -> dict[str, Any]:
         """What a version's `metrics.json` says."""
-        metrics = self._json(self._checked(self.manifest().version(number), METRICS))
+        metrics = self._json(self._checked(version, METRICS))
         return metrics if isinstance(metrics, dict) else {}
 
     def write(self, snapshot: Snapshot, *, parent: int | None = None, refused: str | None = None) -> int:
@@ -291,9 +294,13 @@ class ModelStore:
         return number
 
     def make_current(self, number: int) -> None:
-        """Make another version the one that is read and taught further. Needs `locked`."""
+        """Make another version the one that is read and taught further, refused or not. Needs `locked`."""
         manifest = self.manifest()
-        manifest.version(number)
+        version = manifest.version(number)
+        for name in version.files:
+            self._checked(version, name)
+        for image_file in version.images:
+            self._check(self._image_file(image_file), self._image_record(manifest, image_file))
         self._replace(manifest.model_copy(update={"current": number}))
 
     def keep_only(self, number: int) -> None:
@@ -305,7 +312,8 @@ class ModelStore:
             return
         manifest = manifest.model_copy(update={"current": number, "versions": [kept], "images": images})
         self._replace(manifest)
-        self._remove_leftovers(manifest)
+        with explained(self.folder):
+            self._remove_leftovers(manifest)
         self._index = None
 
     def _write_version(self, number: int, snapshot: Snapshot, model: _Model) -> dict[str, FileRecord]:
@@ -314,8 +322,7 @@ class ModelStore:
         try:
             with explained(place):
                 beside.mkdir()
-                plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in snapshot.tensors.items()}
-                save_file(plain, beside / WEIGHTS)
+                write_tensors(beside / WEIGHTS, snapshot.tensors)
                 write_json(beside / MODEL, model.model_dump(mode="json"))
                 write_json(beside / METRICS, dict(snapshot.metrics))
                 files = {name: _record(beside / name) for name in (WEIGHTS, MODEL, METRICS)}
@@ -326,7 +333,8 @@ class ModelStore:
         return files
 
     def _replace(self, manifest: Manifest) -> None:
-        write_json(self.folder / MANIFEST, manifest.sealed().model_dump(mode="json"))
+        values = manifest.model_dump(mode="json")
+        write_json(self.folder / MANIFEST, values | {"checksum": seal(values)})
 
     def _remove_leftovers(self, manifest: Manifest) -> None:
         """Remove what the manifest does not name: the remains of a writer that was killed."""
@@ -339,14 +347,12 @@ class ModelStore:
             if path not in images:
                 path.unlink()
 
-    def _images(self, files: Mapping[int, FileRecord], classes: Sequence[_Rows], size: int) -> tuple[Images, ...]:
+    def _images(self, manifest: Manifest, classes: Sequence[_Rows], size: int) -> tuple[Images, ...]:
         """The images of each class, read from their files."""
         tables: dict[int, list[Encoded]] = {}
         for file in sorted({file for rows in classes for file, _, _ in rows.rows}):
             path = self._image_file(file)
-            if file not in files:
-                raise ModelError(f"{self.folder / MANIFEST}: no record of {path.name}. Restore it from a backup")
-            self._check(path, files[file])
+            self._check(path, self._image_record(manifest, file))
             tables[file] = _read_images(path)
         chosen: list[list[Encoded]] = []
         for rows in classes:
@@ -360,6 +366,14 @@ class ModelStore:
             PixelImages(squares(own, size)) if rows.pixels else EncodedImages.of(own, size)
             for own, rows in zip(chosen, classes, strict=True)
         )
+
+    def _image_record(self, manifest: Manifest, file: int) -> FileRecord:
+        record = manifest.images.get(str(file))
+        if record is None:
+            raise ModelError(
+                f"{self.folder / MANIFEST}: no record of {self._image_file(file).name}. Restore it from a backup"
+            )
+        return record
 
     def _stored(self, manifest: Manifest) -> dict[bytes, tuple[int, int]]:
         """Where each image is stored, by the digest of what it shows."""
@@ -449,7 +463,7 @@ class _Pool:
         rows: list[tuple[int, int, int]] = []
         for place in range(len(images)):
             item = images.item(place)
-            digest = _digest(item)
+            digest = digest_of(item)
             if digest not in self.index:
                 self.index[digest] = (self._file, len(self.new))
                 self.new.append(_New(digest, item))
@@ -461,7 +475,7 @@ class _Pool:
         return _Rows(pixels=isinstance(images, PixelImages), rows=rows)
 
 
-def _digest(item: Item) -> bytes:
+def digest_of(item: Item) -> bytes:
     """By which the same image is recognised: its pixels, or its file's bytes."""
     if isinstance(item, Path):
         return hashlib.sha256(_encoded(item).data).digest()
@@ -489,7 +503,7 @@ def _write_images(path: Path, images: Sequence[_New]) -> None:
         for start in range(0, len(images), ROWS_AT_ONCE):
             some = images[start : start + ROWS_AT_ONCE]
             encoded = [_encoded(image.item) for image in some]
-            names = [Path(image.name).name for image in encoded]
+            names = [storable(Path(image.name).name) for image in encoded]
             columns = [[image.digest for image in some], names, [image.data for image in encoded]]
             arrays = [pyarrow.array(values, kind.type) for values, kind in zip(columns, schema, strict=True)]
             writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))

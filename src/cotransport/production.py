@@ -10,7 +10,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from cotransport import signals
 from cotransport.checkpoints import Checkpoints
 from cotransport.config import Backbone, Budget, Data, Device, Schedule, nearest, validated
 from cotransport.data import (
@@ -27,18 +28,19 @@ from cotransport.data import (
     Label,
     LabelledImages,
     PixelImages,
+    Source,
     evaluation_squares,
     fitted,
     joined,
     open_source,
 )
-from cotransport.data.splits import divided
+from cotransport.data.splits import DataSet, Splits, divided
 from cotransport.errors import ConfigError, DataError, ModelError
 from cotransport.estimator import SECTIONS, IncrementalClassifier
-from cotransport.files import explained, read_json, write_json
+from cotransport.files import explained, read_json, storable, write_json
 from cotransport.memory import Memory
 from cotransport.methods import make_method
-from cotransport.model_store import ModelStore, Snapshot
+from cotransport.model_store import ModelStore, Snapshot, VersionRecord, digest_of
 from cotransport.suggestions import is_grey, largest_side, suggested
 from cotransport.training import Figures, agreed, fabric_for
 
@@ -69,8 +71,11 @@ class Change(_Record):
 class Lesson(_Record):
     """What a lesson was about."""
 
+    id: str
+    """The same for the same images, settings and version before it."""
     data: str
     data_id: str
+    """The same for the same images."""
     images: int
     new_classes: list[Label]
     extended_classes: list[Label]
@@ -146,65 +151,158 @@ def learn(
 ) -> Outcome:
     """Teach the model in a folder the classes in some data, or begin it; goes on with the same lesson if it was killed.
 
-    overwrite : throw another lesson that was not finished away.
+    overwrite : throw a lesson that was not finished away.
     """
-    fabric = fabric_for(wishes.device)
-    first, store = fabric.is_global_zero, ModelStore(folder)
-    with store.locked() if first else nullcontext():
-        parent, before = agreed(fabric, lambda: _current(store)), None
-        if parent is not None:
-            before = store.read(parent)
-        chosen = _merged_wishes(before, wishes)
-        gpu = fabric.device.type != "cpu"
-        last = None if before is None or parent is None else _report(before, store, parent)
-        train, test = _images(data, before, last, chosen, wishes, gpu=gpu)
-        data_id = _fingerprint(train, test)
-        if last is not None and last.lesson.data_id == data_id:
-            return Outcome(parent or 0, last, None, already=True)
-        if before is not None and wishes.known_classes == "refuse":
-            _check_new(train.classes, before.classes)
-        exemplars = 0 if before is None else len(before.memory)
-        suggestion = suggested(train, exemplars, gpu=gpu)
-        classifier = _classifier(before, chosen, suggestion, wishes.device)
-        request = _request(data, classifier, parent, wishes)
-        epochs = agreed(fabric, lambda: _taken_up(store, request, data_id, overwrite=overwrite))
-        begun, told = time.perf_counter(), list[Figures]()
+    fabric, store = fabric_for(wishes.device), ModelStore(folder)
+    _source(data, None, wishes)  # an error before a folder is made for it
+    with ExitStack() as opened:
+        agreed(fabric, lambda: opened.enter_context(store.locked()))
+        model = _opened(store)
+        pupil = _prepared(model, data, wishes, gpu=fabric.device.type != "cpu")
+        known = agreed(fabric, lambda: _learned_before(model, pupil, wishes))
+        if known is not None:
+            return known
+        if wishes.known_classes == "refuse":
+            _check_new(pupil.train.classes, model.classes)
+        epochs = agreed(fabric, lambda: _taken_up(store, pupil, overwrite=overwrite))
+        with signals.deferred():  # a training saves its state, and what follows it is done to the end
+            outcome = _taught(model, pupil, wishes, epochs, observer)
+        if signals.requested():
+            signals.stop()
+        return outcome
+
+
+class _Model(NamedTuple):
+    """A model folder as it is before a lesson."""
+
+    store: ModelStore
+    versions: Sequence[VersionRecord]
+    current: int | None
+    snapshot: Snapshot | None
+    report: Report | None
+    """Of the current version; None where it was saved from Python."""
+    lessons: Mapping[int, Lesson]
+    """What each version was taught, where it was by a lesson."""
+
+    @property
+    def classes(self) -> tuple[Label, ...]:
+        """The classes that are known."""
+        return () if self.snapshot is None else self.snapshot.classes
+
+
+class _Pupil(NamedTuple):
+    """A lesson that is to be given: to whom, with which images, and by which it is recognised."""
+
+    classifier: IncrementalClassifier
+    chosen: dict[str, Any]
+    train: LabelledImages
+    test: LabelledImages
+    data_id: str
+    request: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        """The same for the same lesson, and for no other."""
+        return hashlib.sha256(json.dumps([self.request, self.data_id], sort_keys=True).encode()).hexdigest()
+
+
+def _opened(store: ModelStore) -> _Model:
+    if not store.exists:
+        return _Model(store, [], None, None, None, {})
+    manifest = store.manifest()
+    if manifest.current is None:
+        raise ModelError(f"{store.folder}: no version is current. Choose one with `cotransport rollback --to`")
+    reports = {version.number: _report(store, version) for version in manifest.versions}
+    lessons = {number: report.lesson for number, report in reports.items() if report is not None}
+    snapshot = store.read(manifest.current)
+    _ = snapshot.memory.exemplars, snapshot.held_out.exemplars  # better damaged now than after the training
+    return _Model(store, manifest.versions, manifest.current, snapshot, reports[manifest.current], lessons)
+
+
+def _prepared(model: _Model, data: str, wishes: Wishes, *, gpu: bool) -> _Pupil:
+    """A lesson's images and settings."""
+    chosen = _merged_wishes(model, wishes)
+    images = _images(model, data, chosen, wishes, gpu=gpu)
+    train, test = _divided(model, images, wishes)
+    exemplars = 0 if model.snapshot is None else len(model.snapshot.memory)
+    classifier = _classifier(model.snapshot, chosen, suggested(train, exemplars, gpu=gpu), wishes.device)
+    if wishes.max_forgetting is not None and model.snapshot is not None and not len(model.snapshot.held_out):
+        raise ConfigError(
+            "max_forgetting: no images of the known classes are held out in this model, so what is forgotten cannot be "
+            "measured. Leave it out"
+        )
+    request = {
+        "data": storable(data),
+        "parent": model.current,
+        "held_out": wishes.held_out,
+        "known_classes": wishes.known_classes,
+        "settings": classifier.settings(),
+    }
+    return _Pupil(classifier, chosen, train, test, _fingerprint(images), request)
+
+
+def _learned_before(model: _Model, pupil: _Pupil, wishes: Wishes) -> Outcome | None:
+    """What came of the very same lesson, if it was finished before; it is current then, unless it forgets too much."""
+    same = [number for number, lesson in model.lessons.items() if lesson.id == pupil.id]
+    if model.report is not None and model.report.lesson.data_id == pupil.data_id and model.current is not None:
+        same = [model.current]  # with other settings, perhaps
+    if not same:
+        return None
+    store, version = model.store, next(one for one in model.versions if one.number == same[-1])
+    report = _report(store, version)
+    assert report is not None
+    refused = None if version.number == model.current else _refusal(report, wishes.max_forgetting)
+    if refused is None and version.number != model.current:
+        store.make_current(version.number)
+    if _begun(store).get("id") == pupil.id:  # killed between writing the version and removing this
+        shutil.rmtree(store.unfinished, ignore_errors=True)
+    return Outcome(version.number, report, refused, already=True)
+
+
+def _taught(model: _Model, pupil: _Pupil, wishes: Wishes, epochs: int | None, observer: Observer) -> Outcome:
+    """Give a lesson, look at what came of it, and keep it."""
+    fabric, store, classifier = fabric_for(wishes.device), model.store, pupil.classifier
+    first, begun, told = fabric.is_global_zero, time.perf_counter(), list[Figures]()
+    if first:
+        observer.begun(_told(classifier, pupil.train, pupil.test))
+
+    def listen(figures: Figures) -> None:
+        if first and not told:
+            write_json(store.unfinished / LESSON, pupil.request | {"id": pupil.id, "epochs": figures.epochs})
+        told[:] = [figures]
         if first:
-            observer.begun(_told(classifier, train, test))
+            observer.figures(figures)
 
-        def listen(figures: Figures) -> None:
-            if first and not told:
-                write_json(store.unfinished / LESSON, request | {"data_id": data_id, "epochs": figures.epochs})
-            told[:] = [figures]
-            if first:
-                observer.figures(figures)
+    before = model.snapshot
+    old = None if before is None else IncrementalClassifier.from_snapshot(before, device=wishes.device)
+    classifier.learn(
+        pupil.train,
+        known_classes=wishes.known_classes,
+        listener=listen,
+        epochs=epochs,
+        checkpoints=Checkpoints(store.unfinished),
+    )
+    held_out = _held_out(before, pupil.test, classifier.state_.classes)
+    lesson = Lesson(
+        id=pupil.id,
+        data=pupil.request["data"],
+        data_id=pupil.data_id,
+        images=len(pupil.train),
+        new_classes=[name for name in pupil.train.classes if name not in model.classes],
+        extended_classes=[name for name in pupil.train.classes if name in model.classes],
+        epochs=told[-1].epochs if told else None,
+    )
+    changes, seconds = compared(old, classifier, held_out), time.perf_counter() - begun
+    report = _summary(lesson, pupil.chosen, changes, len(model.classes), seconds)
+    refused = _refusal(report, wishes.max_forgetting)
+    snapshot = replace(classifier.snapshot(), held_out=held_out, metrics=report.model_dump(mode="json"))
 
-        old = None if before is None else IncrementalClassifier.from_snapshot(before, device=wishes.device)
-        known_before = () if before is None else before.classes
-        checkpoints = Checkpoints(store.unfinished)
-        classifier.learn(
-            train, known_classes=wishes.known_classes, listener=listen, epochs=epochs, checkpoints=checkpoints
-        )
-        held_out = _held_out(before, test, classifier.state_.classes)
-        per_class = compared(old, classifier, held_out)
-        lesson = Lesson(
-            data=data,
-            data_id=data_id,
-            images=len(train),
-            new_classes=[name for name in train.classes if name not in known_before],
-            extended_classes=[name for name in train.classes if name in known_before],
-            epochs=told[-1].epochs if told else None,
-        )
-        report = _summary(lesson, chosen, per_class, len(known_before), time.perf_counter() - begun)
-        refused = _refusal(report, wishes.max_forgetting)
-        snapshot = replace(classifier.snapshot(), held_out=held_out, metrics=report.model_dump(mode="json"))
+    def keep() -> int:
+        number = store.write(snapshot, parent=model.current, refused=refused)
+        shutil.rmtree(store.unfinished, ignore_errors=True)
+        return number
 
-        def keep() -> int:
-            number = store.write(snapshot, parent=parent, refused=refused)
-            shutil.rmtree(store.unfinished, ignore_errors=True)
-            return number
-
-        return Outcome(agreed(fabric, keep), report, refused, already=False)
+    return Outcome(agreed(fabric, keep), report, refused, already=False)
 
 
 def compared(before: IncrementalClassifier | None, after: IncrementalClassifier, held_out: Memory) -> list[Change]:
@@ -265,20 +363,10 @@ def _refusal(report: Report, max_forgetting: float | None) -> str | None:
     )
 
 
-def _current(store: ModelStore) -> int | None:
-    if not store.exists:
-        return None
-    current = store.manifest().current
-    if current is None:
-        raise ModelError(f"{store.folder}: no version is current. Choose one with `cotransport rollback --to`")
-    return current
-
-
-def _report(snapshot: Snapshot, store: ModelStore, version: int) -> Report | None:
+def _report(store: ModelStore, version: VersionRecord) -> Report | None:
     """A version's report, None if it was saved from Python without a lesson."""
-    if not snapshot.metrics:
-        return None
-    return report_of(snapshot.metrics, f"{store.folder}, version {version}")
+    metrics = store.metrics(version)
+    return report_of(metrics, f"{store.folder}, version {version.number}") if metrics else None
 
 
 def report_of(metrics: Mapping[str, Any], where: str) -> Report:
@@ -291,22 +379,29 @@ def report_of(metrics: Mapping[str, Any], where: str) -> Report:
         raise ModelError(f"{where}: metrics: {field}: {first['msg']}. Restore it from a backup") from None
 
 
-def _merged_wishes(before: Snapshot | None, wishes: Wishes) -> dict[str, Any]:
+def _merged_wishes(model: _Model, wishes: Wishes) -> dict[str, Any]:
     """What the user has asked for in all lessons; the latest word counts."""
     known = ("method", "seed", *_FIXED, *SECTIONS)
-    for key in wishes.chosen:
+    for key, value in wishes.chosen.items():
         if key not in known:
             raise ConfigError(f"{key}: unknown setting{nearest(key, known)} Known: {', '.join(known)}, data, device")
+        if key in SECTIONS and not isinstance(value, Mapping):
+            raise ConfigError(f"{key}: give one of its keys, such as {key}.KEY=VALUE")
     earlier: dict[str, Any] = {}
-    if before is not None:  # one that was saved from Python has all of its settings from its user
-        earlier = dict(before.metrics.get("chosen", before.settings))
-    merged = earlier | {
-        key: {**earlier.get(key, {}), **value} if key in SECTIONS and key != "memory" else value
+    if model.snapshot is not None:  # one that was saved from Python has all of its settings from its user
+        earlier = dict(model.snapshot.settings if model.report is None else model.report.chosen)
+        _check_fixed(model.snapshot, wishes.chosen)
+    return earlier | {
+        key: {**_section(earlier, key), **value} if key in SECTIONS and key != "memory" else value
         for key, value in wishes.chosen.items()
     }
-    if before is not None:
-        _check_fixed(before, wishes.chosen)
-    return merged
+
+
+def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = values.get(name) or {}
+    if not isinstance(section, Mapping):
+        raise ModelError(f"the model's settings: {name} is not a section. Restore it from a backup")
+    return section
 
 
 def _check_fixed(before: Snapshot, chosen: Mapping[str, Any]) -> None:
@@ -322,36 +417,64 @@ def _check_fixed(before: Snapshot, chosen: Mapping[str, Any]) -> None:
 
 
 def _backbone(value: object) -> Backbone:
-    return validated(Backbone, {"name": value} if isinstance(value, str) else value, "backbone")  # type: ignore[arg-type]
+    if isinstance(value, Backbone):
+        return value
+    named = {"name": value} if isinstance(value, str) else value
+    return validated(Backbone, named, "backbone")  # type: ignore[arg-type]  # what is no mapping is refused
 
 
-def _images(
-    data: str,
-    before: Snapshot | None,
-    last: Report | None,
-    chosen: Mapping[str, Any],
-    wishes: Wishes,
-    *,
-    gpu: bool,
-) -> tuple[LabelledImages, LabelledImages]:
-    """Images to learn from and images to hold out, in the size that the network sees.
+def _source(data: str, image_size: int | None, wishes: Wishes) -> Source:
+    """Where labelled images come from."""
+    if "image_size" in wishes.data:
+        raise ConfigError("data.image_size: a model has one for life. Give it with --image-size when it is made")
+    settings = {**wishes.data, "source": data, "image_size": image_size}
+    source = open_source(validated(Data, settings, "data"))
+    _ = source.classes  # an error if there are none
+    return source
 
-    Known classes are found before any image is read, unless it may be the `last` lesson once more.
+
+def _images(model: _Model, data: str, chosen: Mapping[str, Any], wishes: Wishes, *, gpu: bool) -> Splits:
+    """A lesson's images, in the size that the network sees.
+
+    Known classes are found before any image is read, unless it may be an earlier lesson once more.
     """
-    size = chosen.get("image_size") if before is None else before.image_size
-    source = open_source(validated(Data, {"image_size": size, **wishes.data, "source": data}, "data"))
-    repeated = last is not None and set(source.classes) == {*last.lesson.new_classes, *last.lesson.extended_classes}
-    if before is not None and wishes.known_classes == "refuse" and not repeated:
-        _check_new(source.classes, before.classes)
+    size = chosen.get("image_size") if model.snapshot is None else model.snapshot.image_size
+    source = _source(data, size, wishes)
+    taught = [{*lesson.new_classes, *lesson.extended_classes} for lesson in model.lessons.values()]
+    if wishes.known_classes == "refuse" and set(source.classes) not in taught:
+        _check_new(source.classes, model.classes)
     train, test = source.splits()
     if size is None and train.images.size > largest_side(gpu):
         train = replace(train, images=fitted(train.images, largest_side(gpu)))
-    if test is not None:
-        test = replace(test, images=fitted(test.images, train.images.size))
+    return Splits(train, test and replace(test, images=fitted(test.images, train.images.size)))
+
+
+def _divided(model: _Model, images: Splits, wishes: Wishes) -> DataSet:
+    """Images to learn from and images to hold out.
+
+    Known classes that are to learn more keep the held-out images that they have, and none of these is learned from.
+    """
+    train, test = images
+    known = torch.tensor([name in model.classes for name in train.classes])[train.labels]
+    more, new = (train.take(torch.nonzero(kind).flatten()) for kind in (known, ~known))
     if test is None:
-        return divided(train, wishes.held_out, HELD_OUT_AT_MOST)
-    kept = [torch.nonzero(test.labels == number).flatten()[:HELD_OUT_AT_MOST] for number in range(len(test.classes))]
-    return train, test.take(torch.cat(kept))
+        new, test = divided(new, wishes.held_out, HELD_OUT_AT_MOST)
+    else:
+        fresh = [number for number, name in enumerate(test.classes) if name not in model.classes]
+        kept = [torch.nonzero(test.labels == number).flatten()[:HELD_OUT_AT_MOST] for number in fresh]
+        test = test.take(torch.cat(kept) if kept else torch.empty(0, dtype=torch.int64))
+    if model.snapshot is None or not len(more):
+        return DataSet(new, test)
+    more = _without(more, model.snapshot.held_out)
+    both = replace(new, images=joined([more.images, new.images]), labels=torch.cat([more.labels, new.labels]))
+    return DataSet(both, test)
+
+
+def _without(data: LabelledImages, others: Memory) -> LabelledImages:
+    """Images that are not among others."""
+    seen = {digest_of(images.item(place)) for images in others.exemplars for place in range(len(images))}
+    other = [digest_of(data.images.item(place)) not in seen for place in range(len(data))]
+    return data.take(torch.nonzero(torch.tensor(other)).flatten())
 
 
 def _check_new(classes: Sequence[Label], known: Sequence[Label]) -> None:
@@ -368,12 +491,12 @@ def _classifier(
     before: Snapshot | None, chosen: Mapping[str, Any], suggestion: Mapping[str, Any], device: Device
 ) -> IncrementalClassifier:
     """The model's classifier, or a new one, with what is asked for and, beside that, what is suggested."""
-    wanted = {name: {**suggestion.get(name, {}), **chosen.get(name, {})} for name in SECTIONS}
+    wanted = {name: {**suggestion.get(name, {}), **_section(chosen, name)} for name in SECTIONS}
     wanted["memory"] = chosen.get("memory", suggestion["memory"])  # one kind of budget excludes the other
-    schedule = chosen.get("schedule", {})
-    if "learning_rate" in schedule and "later_learning_rate" not in schedule:
-        wanted["schedule"]["later_learning_rate"] = schedule["learning_rate"] / 2
     sections = {name: validated(kind, wanted[name], name) for name, kind in SECTIONS.items()}
+    given, schedule = _section(chosen, "schedule"), sections["schedule"]
+    if isinstance(schedule, Schedule) and "learning_rate" in given and "later_learning_rate" not in given:
+        sections["schedule"] = schedule.model_copy(update={"later_learning_rate": schedule.learning_rate / 2})
     if before is None:
         method = make_method(chosen.get("method", suggestion["method"]))
         backbone = _backbone(chosen.get("backbone", suggestion["backbone"]))
@@ -383,6 +506,8 @@ def _classifier(
     classifier.set_params(**sections)
     if "method" in chosen:
         classifier.set_params(method=make_method(chosen["method"]))
+    if "seed" in chosen:
+        classifier.set_params(seed=chosen["seed"])
     return classifier
 
 
@@ -405,46 +530,38 @@ def _told(classifier: IncrementalClassifier, train: LabelledImages, test: Labell
     ]
 
 
-def _request(data: str, classifier: IncrementalClassifier, parent: int | None, wishes: Wishes) -> dict[str, Any]:
-    """By which a lesson is recognised when it is taken up again."""
-    sections = {name: getattr(classifier, name).model_dump(mode="json") for name in SECTIONS}
-    return {
-        "data": data,
-        "parent": parent,
-        "held_out": wishes.held_out,
-        "known_classes": wishes.known_classes,
-        "settings": {"method": make_method(classifier.method).dumped(), "seed": classifier.seed, **sections},
-    }
+def _begun(store: ModelStore) -> dict[str, Any]:
+    """What is written of a lesson that was begun; nothing if there is none, or it is damaged."""
+    try:
+        begun = read_json(store.unfinished / LESSON)
+    except (OSError, ValueError):
+        begun = {}
+    return begun if isinstance(begun, dict) else {}
 
 
-def _taken_up(store: ModelStore, request: Mapping[str, Any], data_id: str, *, overwrite: bool) -> int | None:
+def _taken_up(store: ModelStore, pupil: _Pupil, *, overwrite: bool) -> int | None:
     """Prepare the folder of a lesson; the epochs that were settled for it if it was begun before."""
-    path = store.unfinished / LESSON
-    epochs = None
-    if path.exists() and not overwrite:
-        try:
-            begun = read_json(path)
-        except (OSError, ValueError):
-            begun = {}
-        if isinstance(begun, dict) and {key: begun.get(key) for key in request} == request:
-            if begun.get("data_id") == data_id and isinstance(begun.get("epochs"), int) and begun["epochs"] > 0:
-                epochs = begun["epochs"]
-        elif isinstance(begun, dict) and "data" in begun:
-            raise ModelError(
-                f"{store.folder}: a lesson from {begun['data']} is not finished. Repeat its command to go on with it, "
-                "or throw it away with --overwrite"
-            )
-    if epochs is None:  # what is left of another lesson must not be gone on with
+    begun = _begun(store)
+    different = [key for key, value in pupil.request.items() if begun.get(key) != value]
+    of_this_version = bool(begun) and begun.get("parent") == pupil.request["parent"]
+    if different and of_this_version and not overwrite:
+        raise ModelError(
+            f"{store.folder}: a lesson from {begun.get('data')} is not finished, and this one differs in "
+            f"{', '.join(different)}. Repeat its command to go on with it, or throw it away with --overwrite"
+        )
+    epochs = begun.get("epochs")
+    if overwrite or begun.get("id") != pupil.id or not isinstance(epochs, int) or epochs < 1:
+        epochs = None  # what is left of another lesson, or of other images, must not be gone on with
         shutil.rmtree(store.unfinished, ignore_errors=True)
     with explained(store.unfinished):
         store.unfinished.mkdir(exist_ok=True)
     return epochs
 
 
-def _fingerprint(*parts: LabelledImages) -> str:
+def _fingerprint(images: Splits) -> str:
     """By which the same images and labels are recognised."""
     digest = hashlib.sha256()
-    for part in parts:
+    for part in filter(None, images):
         digest.update(json.dumps([part.images.size, part.classes]).encode())
         digest.update(part.labels.numpy().tobytes())
         if isinstance(part.images, PixelImages):
@@ -453,11 +570,19 @@ def _fingerprint(*parts: LabelledImages) -> str:
         for place in range(len(part.images)):
             item = part.images.item(place)
             if isinstance(item, Path):
-                status = item.stat()
-                digest.update(json.dumps([str(item), status.st_size, status.st_mtime_ns]).encode())
+                digest.update(_status(item))
             else:
                 digest.update(item.tobytes() if isinstance(item, np.ndarray) else item.data)
     return digest.hexdigest()
+
+
+def _status(path: Path) -> bytes:
+    """By which a file is recognised without being read."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}). Put the file back") from None
+    return json.dumps([str(path), status.st_size, status.st_mtime_ns]).encode()
 
 
 def _held_out(before: Snapshot | None, test: LabelledImages, classes: Sequence[Label]) -> Memory:
@@ -519,7 +644,7 @@ def evaluate(
 def _test_images(snapshot: Snapshot, data: str, wishes: Wishes) -> LabelledImages:
     """Labelled images, numbered as the model numbers its classes."""
     known = snapshot.classes
-    source = open_source(validated(Data, {**wishes.data, "source": data, "image_size": snapshot.image_size}, "data"))
+    source = _source(data, snapshot.image_size, wishes)
     never = [name for name in source.classes if name not in known]
     if never:
         some = ", ".join(str(name) for name in known[:12]) + (", ..." if len(known) > 12 else "")
@@ -534,20 +659,21 @@ def info(folder: Path) -> dict[str, Any]:
     """What there is to say of a model and its versions."""
     store = ModelStore(folder)
     manifest = store.manifest()
-    versions = []
+    facts = {version.number: store.facts(version) for version in manifest.versions}
+    if manifest.current not in facts:
+        raise ModelError(f"{folder}: no version is current. Choose one with `cotransport rollback --to`")
+    versions: list[dict[str, Any]] = []
     for version in manifest.versions:
-        facts = store.facts(version.number)
-        metrics = store.metrics(version.number)
-        report = report_of(metrics, f"{folder}, version {version.number}") if metrics else None
-        parents = store.facts(version.parent).classes if version.parent is not None else ()
+        own, report = facts[version.number], _report(store, version)
+        before = facts[version.parent].classes if version.parent in facts else ()
         versions.append(
             {
                 "version": version.number,
                 "parent": version.parent,
-                "classes": len(facts.classes),
-                "new_classes": [name for name in facts.classes if name not in parents],
-                "exemplars": facts.exemplars,
-                "held_out": facts.held_out,
+                "classes": len(own.classes),
+                "new_classes": [name for name in own.classes if name not in before],
+                "exemplars": own.exemplars,
+                "held_out": own.held_out,
                 "accuracy": report and report.accuracy,
                 "forgetting": report and report.forgetting,
                 "bytes": sum(file.bytes for file in version.files.values()),
@@ -555,22 +681,16 @@ def info(folder: Path) -> dict[str, Any]:
                 "refused": version.refused,
             }
         )
-    current = store.facts(_current(store) or 0)
-    begun = store.unfinished / LESSON
-    try:
-        unfinished = read_json(begun).get("data") if begun.exists() else None
-    except (OSError, ValueError, AttributeError):
-        unfinished = None
-    backbone = current.settings.get("backbone")
+    current = facts[manifest.current]
+    named = current.settings.get("backbone")
     return {
         "current": manifest.current,
         "method": make_method(current.settings.get("method", "")).title,
-        "backbone": backbone["name"] if isinstance(backbone, dict) else "a module of its user's own",
+        "backbone": "a module of its user's own" if named is None else _backbone(named).name,
         "image_size": current.image_size,
         "classes": list(current.classes),
-        "bytes": sum(file.bytes for version in manifest.versions for file in version.files.values())
-        + sum(file.bytes for file in manifest.images.values()),
-        "unfinished": unfinished,
+        "bytes": sum(version["bytes"] for version in versions) + sum(file.bytes for file in manifest.images.values()),
+        "unfinished": _begun(store).get("data"),
         "versions": versions,
     }
 
@@ -587,6 +707,5 @@ def rollback(folder: Path, to: int | None = None) -> tuple[int, int]:
         target = manifest.version(current).parent if to is None else to
         if target is None:
             raise ModelError(f"{folder}: version {current} is the first one, so there is none before it")
-        store.read(target)  # all of it is there
         store.make_current(target)
     return current, target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -20,6 +21,7 @@ from cotransport.config import (
     Head,
     Logging,
     Loss,
+    NotNegative,
     Optimiser,
     Schedule,
     Settings,
@@ -59,7 +61,7 @@ class Recipe(Settings):
     follow: str | None = None
     """Folder of an earlier experiment: every method and seed trains the epochs that were recorded for it there."""
     methods: Annotated[tuple[AnyMethod, ...], Field(min_length=1)]
-    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = (1,)
+    seeds: Annotated[tuple[NotNegative, ...], Field(min_length=1)] = (1,)
     metric: Literal["top1", "top5"] = "top1"
     initial_accuracy: bool = False
     """Look at every task's new classes before they are trained: how well transported weights, random weights and the
@@ -120,9 +122,9 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """A mapping with distinct keys."""
-        keys = [key.value for key, _ in node.value]
+        counts = Counter(str(key.value) for key, _ in node.value)
         for key, _ in node.value:
-            if keys.count(key.value) > 1:
+            if counts[str(key.value)] > 1:
                 problem = f"the key {key.value!r} is there twice"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.value[-1][0].start_mark)
         return super().construct_mapping(node, deep)

@@ -36,7 +36,7 @@ from cotransport.data import (
     training_batches,
     usual_workers,
 )
-from cotransport.errors import ConfigError, CotransportError, CotransportWarning, TrainingError
+from cotransport.errors import ConfigError, CotransportWarning, StorageError, TrainingError
 from cotransport.machine import available_cores, keep_freed_memory
 from cotransport.network import Network, Output
 from cotransport.randomness import derived_seed
@@ -197,14 +197,14 @@ def make_fabric(device: Device) -> Fabric:
 
 def agreed(fabric: Fabric, decide: Callable[[], T]) -> T:
     """What the first process decides, in all processes; also if that is an error."""
-    decision: T | CotransportError | None = None
+    decision: T | Exception | None = None
     if fabric.is_global_zero:
         try:
             decision = decide()
-        except CotransportError as error:
+        except Exception as error:
             decision = error
     decision = fabric.broadcast(decision)
-    if isinstance(decision, CotransportError):
+    if isinstance(decision, Exception):
         raise decision
     return decision  # type: ignore[return-value]  # the first process has decided
 
@@ -258,11 +258,11 @@ class Trainer:
         objective : makes, for the network at the start, what is minimised.
         """
         number = self.checkpoints.next_training() if self.checkpoints else 0
-        saved = self._saved(number)
-        epochs = saved.epochs if saved else self.epochs or self._affordable_epochs(network, data, objective)
-        training = _Training(self, network, data, objective(network), epochs)
+        training = _Training(self, network, data, objective(network))
+        saved = self._saved(number, training)
+        training.epochs = saved.epochs if saved else self.epochs or self._affordable_epochs(network, data, objective)
         begun = training.restore(saved) if saved else 0
-        meter = _Meter(self, epochs, training.steps_per_epoch, begun)
+        meter = _Meter(self, training.epochs, training.steps_per_epoch, begun)
         with signals.deferred(), closing(training.steps(begun)) as steps:
             for place, step in enumerate(steps, begun):
                 meter.update(place, step)
@@ -272,16 +272,17 @@ class Trainer:
             raise _not_finite("the weights are not finite after the last step", self.task)
         network.eval()
 
-    def _saved(self, number: int) -> Checkpoint | None:
+    def _saved(self, number: int, training: _Training) -> Checkpoint | None:
         """The checkpoint that all processes can go on from."""
         if self.checkpoints is None:
             return None
         saved = self.checkpoints.load(number, rank=self.shard.rank, processes=self.shard.processes)
-        if self.shard.processes > 1:
-            done = torch.tensor(float(saved.steps if saved else -1), device=self.fabric.device)
-            if self.reduced(done, "max").item() != -self.reduced(-done, "max").item():  # damaged in one of them
-                return None
-        return saved
+        if saved is not None and not training.fits(saved):
+            message = f"{self.checkpoints.folder}: a checkpoint of another training. This one begins anew"
+            warnings.warn(message, CotransportWarning, stacklevel=2)
+            saved = None
+        done = saved.steps if saved else -1
+        return saved if self._largest(done) == -self._largest(-done) else None
 
     def _keep(self, number: int, training: _Training, done: int) -> None:
         """Write a checkpoint after so many steps if it is time, or if a signal asks for the end; then end."""
@@ -289,20 +290,29 @@ class Trainer:
         if several and done % CHECK_EVERY and done % training.steps_per_epoch:  # agreeing in every step would be slow
             return
         due = self.checkpoints is not None and self.checkpoints.due(self.device.checkpoint_seconds)
-        wish = 2.0 if signals.requested() else float(due)
-        if several:
-            wish = self.reduced(torch.tensor(wish, device=self.fabric.device), "max").item()
+        wish = self._largest(2 if signals.requested() else int(due))
         if wish and self.checkpoints is not None:
-            checkpoint = Checkpoint(done, training.epochs, training.state())
-            self.checkpoints.save(
-                number,
-                checkpoint,
-                rank=self.shard.rank,
-                processes=self.shard.processes,
-                barrier=self.fabric.barrier,
-            )
-        if wish == 2.0:
+            self._write_checkpoint(self.checkpoints, number, Checkpoint(done, training.epochs, training.state()))
+        if wish == 2:
             signals.stop()
+
+    def _write_checkpoint(self, checkpoints: Checkpoints, number: int, checkpoint: Checkpoint) -> None:
+        """A checkpoint of all processes; where one cannot write, all stop."""
+        failure: StorageError | None = None
+        try:
+            checkpoints.write(number, checkpoint, rank=self.shard.rank, processes=self.shard.processes)
+        except StorageError as error:
+            failure = error
+        if self._largest(int(failure is not None)):
+            raise failure or StorageError("another process could not write its checkpoint")
+        if self.shard.rank == 0:
+            checkpoints.forget_older(number, checkpoint.steps)
+
+    def _largest(self, value: int) -> int:
+        """The largest of the processes' numbers."""
+        if self.shard.processes == 1:
+            return value
+        return int(self.reduced(torch.tensor(float(value), device=self.fabric.device), "max").item())
 
     def _affordable_epochs(
         self, network: Network, data: LabelledImages, objective: Callable[[Network], Objective]
@@ -316,7 +326,8 @@ class Trainer:
         warm = WARM_STEPS + (2 * self.workers(data.images) if isinstance(data.images, EncodedImages) else 0)
         least, most = (warm + count for count in MEASURED_STEPS)
         ends: list[float] = []
-        with closing(_Training(self, twin, data, objective(twin), most).steps()) as steps:
+        training = _Training(self, twin, data, objective(twin), most)
+        with closing(training.steps()) as steps:
             for _ in steps:
                 self._synchronise()
                 ends.append(time.perf_counter())
@@ -383,7 +394,7 @@ class _Training:
     """One training of one network: all that changes in it from step to step."""
 
     def __init__(
-        self, trainer: Trainer, network: Network, data: LabelledImages, objective: Objective, epochs: int
+        self, trainer: Trainer, network: Network, data: LabelledImages, objective: Objective, epochs: int = 0
     ) -> None:
         self._trainer, self._network, self._data, self._objective = trainer, network, data, objective
         self.epochs = epochs
@@ -396,6 +407,9 @@ class _Training:
             momentum=settings.momentum,
             nesterov=settings.nesterov,
         )
+        compiled: nn.Module = torch.compile(network) if trainer.device.compile else network  # type: ignore[assignment]
+        # it may change the network's number type, so it comes before anything is restored
+        self._wrapped, self._wrapped_optimiser = trainer.fabric.setup(compiled, self._optimiser)
 
     def steps(self, begun: int = 0) -> Generator[Step, None, None]:
         """Train step by step, after so many that were done before."""
@@ -413,10 +427,7 @@ class _Training:
             shard=shard,
             workers=trainer.workers(self._data.images),
         )
-        network: nn.Module = self._network
-        if trainer.device.compile:
-            network = torch.compile(network)  # type: ignore[assignment]
-        wrapped, optimiser = fabric.setup(network, self._optimiser)
+        wrapped, optimiser = self._wrapped, self._wrapped_optimiser
         wrapped.train()
         with torch.random.fork_rng():  # what a network draws itself (dropout) is seeded below, step by step
             for number, batch in enumerate(batches, begun):
@@ -448,12 +459,28 @@ class _Training:
             tensors |= {f"objective.{name}": tensor for name, tensor in remembered.items()}
         return tensors
 
+    def fits(self, saved: Checkpoint) -> bool:
+        """Whether a checkpoint is of such a training: of the same tensors, and not beyond its end."""
+        parts, own = _parts(saved.tensors), _parts(self.state())
+        same = all(
+            name in parts["network"] and parts["network"][name].shape == tensor.shape
+            for name, tensor in own["network"].items()
+        )
+        shapes = [parameter.shape for parameter in self._parameters()]
+        momenta = all(
+            number.isdigit() and int(number) < len(shapes) and tensor.shape == shapes[int(number)]
+            for number, tensor in parts["momentum"].items()
+        )
+        remembered = all(
+            name in parts["objective"] and parts["objective"][name].shape == tensor.shape
+            for name, tensor in own["objective"].items()
+        )
+        in_time = 0 < saved.steps <= saved.epochs * self.steps_per_epoch
+        return same and len(parts["network"]) == len(own["network"]) and momenta and remembered and in_time
+
     def restore(self, saved: Checkpoint) -> int:
-        """Go on from a checkpoint; returns the steps that were done."""
-        parts: dict[str, dict[str, Tensor]] = {"network": {}, "momentum": {}, "objective": {}}
-        for name, tensor in saved.tensors.items():
-            part, _, rest = name.partition(".")
-            parts[part][rest] = tensor
+        """Go on from a checkpoint that fits; returns the steps that were done."""
+        parts = _parts(saved.tensors)
         self._network.load_state_dict(parts["network"])
         for number, parameter in enumerate(self._parameters()):
             momentum = parts["momentum"].get(str(number))
@@ -465,6 +492,15 @@ class _Training:
 
     def _parameters(self) -> list[nn.Parameter]:
         return [parameter for group in self._optimiser.param_groups for parameter in group["params"]]
+
+
+def _parts(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """A checkpoint's tensors by what they belong to."""
+    parts: dict[str, dict[str, Tensor]] = {"network": {}, "momentum": {}, "objective": {}}
+    for name, tensor in tensors.items():
+        part, _, rest = name.partition(".")
+        parts.setdefault(part, {})[rest] = tensor
+    return parts
 
 
 class _Meter:

@@ -49,6 +49,8 @@ def labelled_images(images: object, labels: object, size: int | None = None) -> 
 def plain_label(value: object) -> Label:
     """A string or whole number of any kind, NumPy's for example, as Python's own."""
     if isinstance(value, str):
+        if any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise DataError(f"{value!r} as a label is not valid text. Use another name")
         return str(value)
     if isinstance(value, int | np.integer | np.bool_):
         return int(value)

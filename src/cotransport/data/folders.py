@@ -30,22 +30,25 @@ class ImageFolder:
     def __init__(self, settings: Data, folder: Path) -> None:
         self._settings, self.name = settings, folder.name or folder.resolve().name
         self._train, self._test = folder, None
+        self._root = None if settings.follow_links else folder
         if _subfolders(folder / "train"):  # otherwise it is a class of that name
             self._train = folder / "train"
+            _check_inside(self._train, self._root)
             self._test = next((folder / split for split in TEST_SPLITS if (folder / split).is_dir()), None)
 
     @cached_property
     def classes(self) -> tuple[Label, ...]:
         """The subfolders' names, sorted."""
-        return tuple(_class_folders(self._train))
+        return tuple(_class_folders(self._train, self._root))
 
     def splits(self) -> Splits:
         """The files below the subfolders."""
-        train = _files(self._train, self.classes)
+        train = _files(self._train, self.classes, self._root)
         if self._test is None:
             (images,) = stored_alike([train.items], self._settings.image_size)
             return Splits(LabelledImages(images, train.labels, self.classes), None)
-        test = _files(self._test, self.classes)
+        _check_inside(self._test, self._root)
+        test = _files(self._test, self.classes, self._root)
         train_images, test_images = stored_alike([train.items, test.items], self._settings.image_size)
         return Splits(
             LabelledImages(train_images, train.labels, self.classes),
@@ -64,8 +67,8 @@ def _subfolders(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
 
 
-def _class_folders(folder: Path) -> dict[str, Path]:
-    """The subfolders of a folder by class name, sorted."""
+def _class_folders(folder: Path, root: Path | None) -> dict[str, Path]:
+    """The subfolders of a folder by class name, sorted; links may not lead out of the root, if there is one."""
     # the same letter can be written in two ways, and file systems differ in which they use
     named = sorted((unicodedata.normalize("NFC", path.name), path) for path in _subfolders(folder))
     if not named:
@@ -73,14 +76,14 @@ def _class_folders(folder: Path) -> dict[str, Path]:
     for name, path in named:
         if not name.isprintable():
             raise DataError(f"{folder}: a subfolder's name has characters that cannot be shown: {name!r}. Rename it")
-        _check_inside(path, folder)
+        _check_inside(path, root)
     distinct((name for name, _ in named), str(folder))
     return dict(named)
 
 
-def _files(folder: Path, classes: Sequence[Label]) -> _Files:
+def _files(folder: Path, classes: Sequence[Label], root: Path | None) -> _Files:
     """The images of all classes; a class must not be empty, nor be in one of training and test alone."""
-    folders = _class_folders(folder)
+    folders = _class_folders(folder, root)
     for name, path in folders.items():
         if name not in classes:
             raise DataError(f"{path}: a class without training images. Add them, or remove the folder")
@@ -90,7 +93,7 @@ def _files(folder: Path, classes: Sequence[Label]) -> _Files:
     for number, name in enumerate(str(label) for label in classes):
         if name not in folders:
             raise DataError(f"{folder}: no subfolder for the class {name!r}, which has training images. Add it")
-        files = _visible_files(folders[name])
+        files = _visible_files(folders[name], root)
         images = [path for path in files if _is_image(path)]
         ignored += [path for path in files if not _is_image(path)]
         if not images:
@@ -109,10 +112,10 @@ def _files(folder: Path, classes: Sequence[Label]) -> _Files:
 
 def images_below(folder: Path) -> list[Path]:
     """All images in a folder and its subfolders, sorted."""
-    return [path for path in _visible_files(folder) if _is_image(path)]
+    return [path for path in _visible_files(folder, None) if _is_image(path)]
 
 
-def _visible_files(folder: Path) -> list[Path]:
+def _visible_files(folder: Path, root: Path | None) -> list[Path]:
     """All files below a folder, sorted, but for hidden ones and those in hidden folders, which tools leave behind."""
     found: list[Path] = []
     folders = [(folder, 0)]
@@ -123,8 +126,7 @@ def _visible_files(folder: Path) -> list[Path]:
         for path in _entries(here):
             if path.name.startswith("."):
                 continue
-            if path.is_symlink():
-                _check_inside(path, folder)
+            _check_inside(path, root)
             if path.is_dir() and not path.is_symlink():  # a link to a folder inside would show its images twice
                 folders.append((path, depth + 1))
             elif path.is_file():
@@ -139,12 +141,16 @@ def _entries(folder: Path) -> list[Path]:
         raise DataError(f"{folder}: cannot be read ({error.strerror}). Check its permissions") from None
 
 
-def _check_inside(path: Path, folder: Path) -> None:
+def _check_inside(path: Path, root: Path | None) -> None:
     """An error if a link leads out of the folder that the user has named: it might show what is not theirs."""
-    if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
-        raise DataError(
-            f"{path}: a link out of {folder}. Put a copy of the images there, or name the folder it leads to"
-        )
+    if root is None or not path.is_symlink():
+        return
+    try:
+        inside = path.resolve().is_relative_to(root.resolve())
+    except (OSError, RuntimeError):  # a link to itself
+        raise DataError(f"{path}: a link that leads nowhere. Remove it") from None
+    if not inside:
+        raise DataError(f"{path}: a link out of {root}. Put a copy there, or allow links with data.follow_links: true")
 
 
 def _is_image(path: Path) -> bool:
