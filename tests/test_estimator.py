@@ -95,7 +95,7 @@ def test_exemplars_survive_their_files(tmp_path: Path) -> None:
 def test_a_known_class_is_refused_and_nothing_changes(two_tasks: Tasks) -> None:
     clf = classifier().learn(two_tasks[0])
     before = clf.state_
-    with pytest.raises(DataError, match=r"'class 0' is known already.*partial_fit"):
+    with pytest.raises(DataError, match=r"'class 0' is known already.*known_classes='extend'"):
         clf.learn(two_tasks[0])
     assert clf.state_ is before
 

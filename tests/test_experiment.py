@@ -408,3 +408,40 @@ def test_a_memory_that_is_too_small_is_refused_before_old_runs_are_removed(tmp_p
     with pytest.raises(ConfigError, match=r"memory: coil needs an exemplar of each of 10 classes"):
         experiment.run(recipe("methods=[coil]", "memory.total=9"), tmp_path, overwrite=True, watcher=Quiet())
     assert old.is_file()
+
+
+def test_a_resumed_run_keeps_its_log(tmp_path: Path) -> None:
+    few = (*ONE_METHOD, "logging.csv=true")
+
+    class Stops(Quiet):
+        def task_done(self, step: Step) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run(recipe(*few), tmp_path, watcher=Stops())
+    experiment.run(recipe(*few), tmp_path, resume=True, watcher=Quiet())
+    experiment.run(recipe(*few), tmp_path / "whole", watcher=Quiet())
+    logs = sorted((tmp_path / "replay-seed1" / "logs").glob("*/metrics.csv"))
+    assert [path.parent.name for path in logs] == ["csv", "csv-1"]
+    rows = [row for path in logs for row in csv.DictReader(path.open())]
+    whole = list(csv.DictReader((tmp_path / "whole" / "replay-seed1" / "logs" / "csv" / "metrics.csv").open()))
+    assert [row["step"] for row in rows] == [row["step"] for row in whole]
+
+
+def test_what_was_left_of_a_finished_run_goes(tmp_path: Path) -> None:
+    experiment.run(recipe(*ONE_METHOD), tmp_path, watcher=Quiet())
+    (tmp_path / "replay-seed1" / "progress").mkdir()
+    experiment.run(recipe(*ONE_METHOD), tmp_path, watcher=Quiet())
+    assert not (tmp_path / "replay-seed1" / "progress").exists()
+
+
+def test_damaged_progress(tmp_path: Path) -> None:
+    class Stops(Quiet):
+        def task_done(self, step: Step) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run(recipe(*ONE_METHOD), tmp_path, watcher=Stops())
+    (tmp_path / "replay-seed1" / "progress" / "manifest.json").write_text("{")
+    with pytest.raises(RunError, match=r"progress: damaged .*--overwrite"):
+        experiment.run(recipe(*ONE_METHOD), tmp_path, resume=True, watcher=Quiet())

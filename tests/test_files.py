@@ -6,10 +6,20 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
 from cotransport import files
 from cotransport.errors import StorageError
-from cotransport.files import checksum, read_json, rename_folder, write_atomically, write_json, written
+from cotransport.files import (
+    checksum,
+    read_json,
+    rename_folder,
+    storable,
+    write_atomically,
+    write_json,
+    write_tensors,
+    written,
+)
 
 
 def full_disk(descriptor: int) -> None:
@@ -77,3 +87,24 @@ def test_json_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_the_checksum_is_that_of_the_standard(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"abc")  # the example of FIPS 180-4
     assert checksum(tmp_path / "a") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_tensors_on_a_full_disk(tmp_path: Path) -> None:
+    """The library writes them by itself, and has its own name for what the system refuses."""
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        with (
+            pytest.raises(StorageError, match=r"a\.safetensors.*cannot be written"),
+            written(tmp_path / "a.safetensors") as beside,
+        ):
+            write_tensors(beside, {"a": torch.zeros(100_000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_that_are_not_text_can_be_stored(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", storable("caf\udce9"))
+    assert read_json(tmp_path / "a.json") == "caf\\udce9"

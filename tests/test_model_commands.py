@@ -70,12 +70,15 @@ def test_learn_in_json(command: Command, capsys: pytest.CaptureFixture[str], mon
 
 
 def test_a_refused_version_ends_with_code_3(model: Command) -> None:
-    code, told = model("learn", "model", "second", "--max-forgetting", "-100")
+    assert model("learn", "forgetful", "first", *QUICK, "--method", "finetune", "--held-out", "0.5")[0] == 0
+    Path("model").rename("other")
+    Path("forgetful").rename("model")
+    code, told = model("learn", "model", "second", "--held-out", "0.5", "--max-forgetting", "5")
     assert code == 3
     assert "not promoted: it forgets" in told
     assert "cotransport rollback model --to 2" in told
     assert ModelStore(Path("model")).manifest().current == 1
-    assert "(refused)" in model("info", "model")[1]
+    assert "version 2 was refused: it forgets" in model("info", "model")[1]
     assert model("rollback", "model", "--to", "2")[0] == 0
     assert ModelStore(Path("model")).manifest().current == 2
 
@@ -87,6 +90,12 @@ def test_a_refused_version_ends_with_code_3(model: Command) -> None:
         (["learn", "model", "first", "--epochs", "2", "--minutes", "1"], "exclude each other"),
         (["learn", "model", "first", "--memory", "2", "--memory-per-class", "1"], "exclude each other"),
         (["learn", "model", "first", "--held-out", "1.5"], "--held-out 1.5: give a share"),
+        (["learn", "model", "first", "--max-forgetting", "nan"], "--max-forgetting nan: give points"),
+        (["learn", "model", "first", "--minutes", "-1"], "--minutes -1: give a time"),
+        (["learn", "model", "first", "--set", "schedule=3"], "schedule: give one of its keys"),
+        (["learn", "model", "first", "--set", "augmentation=none"], "augmentation: give one of its keys"),
+        (["learn", "model", "first", "--set", "data.image_size=8"], "Give it with --image-size"),
+        (["learn", "model", "first", "--backbone", "foo"], "'foo' is not known"),
         (["learn", "model", "first", "--method", "coill"], "did you mean 'coil'"),
         (["learn", "model", "first", "--set", "schedules.epochs=2"], "did you mean 'schedule'"),
         (["learn", "first", "first"], "not a model, and not empty"),
@@ -146,6 +155,10 @@ class TestPredict:
             code, told = model("predict", "model", words)
             assert code == 2
             assert f"{words}: no images there" in told
+            code, told = model("predict", "model", words, "first/class 0/1.png")
+            assert code == 1
+            assert f"{words}: no images there" in told
+            assert "first/class 0/1.png" in told
 
     def test_names_that_a_terminal_would_obey(self, model: Command) -> None:
         hostile = Path("first/class 0/a\x1b[2J[red]\udcff.png")

@@ -786,3 +786,55 @@ class TestRealCifar100:
                 row = rows[index]
                 assert (part.images.item(index) == np.asarray(row["img"])).all()
                 assert part.labels[index] == row["fine_label"]
+
+
+class TestLinks:
+    @pytest.fixture
+    def photos(self, tmp_path: Path) -> Path:
+        for name in ("cat", "dog"):
+            (tmp_path / "photos" / name).mkdir(parents=True)
+            Image.new("RGB", (8, 8)).save(tmp_path / "photos" / name / "a.png")
+        (tmp_path / "elsewhere").mkdir()
+        Image.new("RGB", (8, 8)).save(tmp_path / "elsewhere" / "secret.png")
+        return tmp_path / "photos"
+
+    def test_a_file_or_a_class_elsewhere_is_refused_unless_allowed(self, photos: Path, tmp_path: Path) -> None:
+        (photos / "cat" / "b.png").symlink_to(tmp_path / "elsewhere" / "secret.png")
+        with pytest.raises(DataError, match=r"b\.png: a link out of .*photos.*data\.follow_links: true"):
+            labelled(photos)
+        (photos / "cat" / "b.png").unlink()
+        (photos / "cow").symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(DataError, match=r"cow: a link out of"):
+            labelled(photos)
+        source = open_source(Data(source=str(photos), follow_links=True))
+        assert source.classes == ("cat", "cow", "dog")
+        assert len(source.splits().train) == 3
+
+    def test_links_inside_are_followed_to_files(self, photos: Path) -> None:
+        (photos / "cat" / "b.png").symlink_to(photos / "dog" / "a.png")
+        (photos / "cat" / "loop").symlink_to(photos)
+        assert labelled(photos).counts().tolist() == [2, 1]
+
+    def test_a_link_to_itself(self, photos: Path) -> None:
+        (photos / "cat" / "b.png").symlink_to(photos / "cat" / "b.png")
+        with pytest.raises(DataError, match=r"b\.png: a link"):
+            labelled(photos)
+
+    def test_training_images_elsewhere(self, photos: Path, tmp_path: Path) -> None:
+        (tmp_path / "data").mkdir()
+        (tmp_path / "data" / "train").symlink_to(photos)
+        with pytest.raises(DataError, match=r"train: a link out of"):
+            labelled(tmp_path / "data")
+
+    def test_folders_that_are_too_deep(self, photos: Path) -> None:
+        deep = photos / "cat"
+        for _ in range(40):
+            deep = deep / "d"
+        deep.mkdir(parents=True)
+        with pytest.raises(DataError, match=r"more than 32 deep"):
+            labelled(photos)
+
+    def test_a_class_whose_name_cannot_be_shown(self, photos: Path) -> None:
+        (photos / "a\x1b[2Jb").mkdir()
+        with pytest.raises(DataError, match=r"cannot be shown.*Rename it"):
+            labelled(photos)

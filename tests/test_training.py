@@ -1,13 +1,17 @@
 import dataclasses
 import math
 import os
+import signal
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from cotransport import losses, training
+from cotransport import losses, signals, training
+from cotransport.checkpoints import Checkpoints
 from cotransport.config import Augmentation, Device, Optimiser, Schedule
 from cotransport.data import Batch, EncodedImages, LabelledImages
 from cotransport.errors import ConfigError, CotransportWarning, TrainingError
@@ -47,8 +51,8 @@ def cross_entropy(batch: Batch, output: Output, moment: Moment) -> Tensor:
     return losses.cross_entropy(output.logits, batch.labels)
 
 
-def always(objective: Objective) -> Callable[[Network], Objective]:
-    return lambda network: objective
+def always(loss: Callable[[Batch, Output, Moment], Tensor]) -> Callable[[Network], Objective]:
+    return lambda network: Objective(loss)
 
 
 def trained(data: LabelledImages, trainer: Trainer, network: Network | None = None) -> Network:
@@ -392,3 +396,67 @@ def test_threads_are_shared_by_the_processes(monkeypatch: pytest.MonkeyPatch) ->
     assert len(chosen) == 4
     set_threads(Device(threads=5))
     assert chosen[-1] == 5
+
+
+class Killed(BaseException):
+    pass
+
+
+def interrupted(folder: Path, precision: str = "32-true") -> tuple[Network, Network]:
+    """A network that was trained in one go, and one whose training was killed and taken up again."""
+    device = Device(accelerator="cpu", checkpoint_seconds=0, precision=precision)  # type: ignore[arg-type]
+    trainer = quick(epochs=3, device=device)
+    whole = small_network()
+    trainer.fit(whole, blobs(2, 20), always(cross_entropy))
+
+    def dies(batch: Batch, output: Output, moment: Moment) -> Tensor:
+        if (moment.epoch, moment.step) == (1, 1):
+            raise Killed
+        return cross_entropy(batch, output, moment)
+
+    with pytest.raises(Killed):
+        replace(trainer, checkpoints=Checkpoints(folder)).fit(small_network(), blobs(2, 20), always(dies))
+    again = small_network()
+    begun: list[Figures] = []
+    resumed = replace(trainer, checkpoints=Checkpoints(folder), listener=begun.append)
+    resumed.fit(again, blobs(2, 20), always(cross_entropy))
+    assert begun[0].step > 0
+    return whole, again
+
+
+@pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-mixed"])
+def test_a_training_goes_on_in_any_precision(precision: str, tmp_path: Path) -> None:
+    assert same(*interrupted(tmp_path, precision))
+
+
+def test_a_checkpoint_of_another_network_is_not_gone_on_with(tmp_path: Path) -> None:
+    interrupted(tmp_path)
+    trainer = quick(epochs=3)
+    other, twin = (
+        Network(nn.Sequential(nn.Flatten(), nn.Linear(192, 5)), CosineHead(5, 10.0), torch.zeros(3), torch.ones(3))
+        for _ in "ab"
+    )
+    for network in (other, twin):
+        torch.manual_seed(0)
+        network.head.grow(2)
+    twin.load_state_dict(other.state_dict())
+    with pytest.warns(CotransportWarning, match="a checkpoint of another training"):
+        replace(trainer, checkpoints=Checkpoints(tmp_path)).fit(other, blobs(2, 20), always(cross_entropy))
+    trainer.fit(twin, blobs(2, 20), always(cross_entropy))
+    assert same(other, twin)
+
+
+def test_a_signal_ends_a_training_that_has_saved(tmp_path: Path) -> None:
+    def asked(batch: Batch, output: Output, moment: Moment) -> Tensor:
+        if (moment.epoch, moment.step) == (1, 0):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return cross_entropy(batch, output, moment)
+
+    trainer, whole, stopped = quick(epochs=3), small_network(), small_network()
+    trainer.fit(whole, blobs(2, 20), always(cross_entropy))
+    with pytest.raises(signals.Interrupted), signals.handled():
+        replace(trainer, checkpoints=Checkpoints(tmp_path)).fit(stopped, blobs(2, 20), always(asked))
+    assert len(list(tmp_path.iterdir())) == 1
+    again = small_network()
+    replace(trainer, checkpoints=Checkpoints(tmp_path)).fit(again, blobs(2, 20), always(cross_entropy))
+    assert same(whole, again)

@@ -284,8 +284,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 chosen = backbone
             else:
                 raise ModelError(
-                    "this model was made with a torch module of its user's own. Give a module of the same kind: "
-                    "load(..., backbone=module)"
+                    "this model was made with a torch module of its user's own, so it is used from Python. Give a "
+                    "module of the same kind: load(..., backbone=module)"
                 )
             classifier = cls(
                 make_method(settings.pop("method", None)),
@@ -652,7 +652,7 @@ def _renumbered(data: LabelledImages, known: tuple[Label, ...], known_classes: b
             raise DataError(f"the class {name!r} has no images. Give at least one, or leave the class out")
         if name in known and not known_classes:
             raise DataError(
-                f"the class {name!r} is known already. Leave it out, or use partial_fit to give it more images"
+                f"the class {name!r} is known already. Leave it out, or let it learn more: known_classes='extend'"
             )
     if len({type(name) for name in (*known, *data.classes)}) > 1:
         raise DataError("some classes are named by strings and some by whole numbers. Use one kind for all")

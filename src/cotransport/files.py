@@ -23,7 +23,7 @@ PART = ".part"
 """End of the names of files that are being written."""
 LARGEST_JSON = 64 << 20
 """Bytes of a JSON file that is read at all."""
-_REMEDY = "Free some space or check the folder's permissions, and try again. Everything saved before is still there"
+_REMEDY = "Free some space or check the path and its permissions, and try again. Everything saved before is still there"
 
 
 @contextmanager

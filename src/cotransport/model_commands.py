@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -25,6 +25,8 @@ app = typer.Typer()
 
 SHOWN = 40
 """Classes that a table lists, at most."""
+MUCH = 25
+"""Points by which a class is forgotten so much that it is worth a word."""
 
 Model = Annotated[Path, typer.Argument(help="The model's folder.", metavar="MODEL", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", metavar=FLAG, help="Print JSON, for programs.")]
@@ -96,8 +98,8 @@ def learn(
     max_forgetting: Annotated[
         float | None,
         typer.Option(
-            help="Points of accuracy that the classes known before may lose. If they lose more, the new version is "
-            "kept beside and the old one stays current (exit code 3)."
+            help="Points of accuracy that the classes known before may lose in this lesson. If they lose more, the new "
+            "version is kept beside and the old one stays current (exit code 3)."
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random.", show_default="0")] = None,
@@ -120,6 +122,10 @@ def learn(
         raise typer.BadParameter("--memory and --memory-per-class exclude each other")
     if epochs is not None and minutes is not None:
         raise typer.BadParameter("--epochs and --minutes exclude each other")
+    if max_forgetting is not None and not 0 <= max_forgetting <= 100:
+        raise typer.BadParameter(f"--max-forgetting {max_forgetting:g}: give points of accuracy from 0 to 100")
+    if minutes is not None and not 0 < minutes < float("inf"):
+        raise typer.BadParameter(f"--minutes {minutes:g}: give a time above 0")
     if not 0 < held_out < 1:
         raise typer.BadParameter(f"--held-out {held_out:g}: give a share above 0 and below 1")
     chosen: dict[str, Any] = {}
@@ -170,12 +176,19 @@ def predict(
     """
     from cotransport import IncrementalClassifier, production
 
-    paths = list(_files(images))
+    if as_json and form is Format.csv:
+        raise typer.BadParameter("--json and --format csv exclude each other")
+    paths, nothing = _files(images)
+    if not paths:
+        raise DataError(f"{nothing[0]}: no images there. Check the path")
+    for word in nothing:
+        err.print(f"[red]{shown(word)}: no images there[/]", soft_wrap=True)
     classifier = IncrementalClassifier.load(model, version)
     answers = production.predictions(classifier, paths, top)
     failed = _print_predictions(answers, Format.jsonl if as_json else form, top)
     if failed:
-        err.print(f"{failed} of {len(paths)} files could not be read")
+        err.print(f"{failed} of {len(paths)} file{'s' * (len(paths) > 1)} could not be read")
+    if failed or nothing:
         raise typer.Exit(1)
 
 
@@ -211,7 +224,7 @@ def evaluate(
             {
                 "accuracy": accuracy,
                 "images": images,
-                "per_class": [{"class": one.name, "images": one.images, "accuracy": one.after} for one in changes],
+                "per_class": [{"name": one.name, "images": one.images, "accuracy": one.after} for one in changes],
             }
         )
         return
@@ -234,36 +247,37 @@ def info(model: Model, as_json: AsJson = False) -> None:
     if as_json:
         print_json(facts)
         return
-    current = next(one for one in facts["versions"] if one["version"] == facts["current"])
+    size = facts["image_size"]
     out.print(
         f"[bold]{shown(model)}[/]: version {facts['current']}, {len(facts['classes'])} classes, "
-        f"{shown(facts['method'])} with the backbone {shown(facts['backbone'])}, {facts['image_size']} x "
-        f"{facts['image_size']} pixels",
-        soft_wrap=True,
-    )
-    out.print(
-        f"{current['exemplars']:,} images of its classes are remembered, {current['held_out']:,} held out; "
+        f"{shown(facts['method'])} with the backbone {shown(facts['backbone'])}, {size} x {size} pixels\n"
+        f"{facts['exemplars']:,} images of its classes are remembered, {facts['held_out']:,} held out; "
         f"{_size(facts['bytes'])} in all",
         soft_wrap=True,
     )
-    table = Table("", "version", "from", "classes", "learned", "accuracy", "forgetting", "size", "made", box=None)
+    table = Table("", "version", "from", "classes", "accuracy", "forgetting", "size", "made", box=None)
     for one in facts["versions"]:
-        learned = ", ".join(str(name) for name in one["new_classes"][:6])
-        more = len(one["new_classes"]) - 6
-        forgetting = "–" if one["forgetting"] is None else f"{one['forgetting']:.1f}"
+        forgetting = one.get("forgetting")
         table.add_row(
             "→" if one["version"] == facts["current"] else "",
             str(one["version"]),
             str(one["parent"] or "–"),
-            str(one["classes"]),
-            shown(learned + (f" and {more} more" if more > 0 else ""))
-            + (" [red](refused)[/]" if one["refused"] else ""),
-            _percent(one["accuracy"]),
-            forgetting,
+            str(one.get("classes", "–")),
+            _percent(one.get("accuracy")),
+            "–" if forgetting is None else f"{forgetting:.1f}",
             _size(one["bytes"]),
-            one["made"] or "–",
+            one["made"][:10],
         )
     out.print(table)
+    for one in facts["versions"]:
+        names = one.get("new_classes", [])
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        learned = ", ".join(str(name) for name in names[:SHOWN]) + more
+        notes = [f"version {one['version']} learned {learned}"] if names else []
+        notes += [f"version {one['version']} was refused: {one['refused']}"] if one["refused"] else []
+        notes += [f"version {one['version']} is damaged: {one['damaged']}"] if one["damaged"] else []
+        for note in notes:
+            out.print(shown(note), style="dim", soft_wrap=True)
     if facts["unfinished"]:
         out.print(f"a lesson from {shown(facts['unfinished'])} is not finished; repeat its command to go on")
 
@@ -284,6 +298,9 @@ def rollback(
     before, now = production.rollback(model, to)
     if as_json:
         print_json({"before": before, "current": now})
+        return
+    if before == now:
+        out.print(f"version {now} is current already")
         return
     out.print(f"version {now} is current now; back with: cotransport rollback {shown(model)} --to {before}")
 
@@ -331,12 +348,14 @@ def _wishes(chosen: dict[str, Any], overrides: Sequence[str]) -> Any:  # noqa: A
     return Wishes(chosen, data=data, device=validated(Device, device, "device"))
 
 
-def _files(images: Iterable[str]) -> Iterator[Path]:
-    """The files that are meant: files, what is below folders, and what patterns match."""
+def _files(images: Iterable[str]) -> tuple[list[Path], list[str]]:
+    """The files that are meant: files, what is below folders, and what patterns match; and words that mean none."""
     import glob
 
     from cotransport.data.folders import images_below
 
+    paths: list[Path] = []
+    nothing: list[str] = []
     for word in images:
         path = Path(word)
         if path.is_dir():
@@ -346,9 +365,9 @@ def _files(images: Iterable[str]) -> Iterator[Path]:
             found = [match for match in matches if match.is_file()]
         else:
             found = [path]
-        if not found:
-            raise DataError(f"{word}: no images there. Check the path")
-        yield from found
+        paths += found
+        nothing += [] if found else [word]
+    return paths, nothing
 
 
 def _print_predictions(answers: Iterable[Prediction], form: Format, top: int) -> int:
@@ -362,7 +381,10 @@ def _print_predictions(answers: Iterable[Prediction], form: Format, top: int) ->
             else [f"{n}_{k}" for k in range(1, top + 1) for n in ("class", "probability")]
         )
         writer.writerow(["image", *names, "error"])
-    table = Table("image", "class", "probability", box=None, header_style="bold")
+    table = Table(box=None, header_style="bold")
+    table.add_column("image", overflow="fold")
+    table.add_column("class", overflow="fold")
+    table.add_column("probability")
     for answer in answers:
         failed += answer.error is not None
         if form is Format.jsonl:
@@ -389,16 +411,28 @@ def _show_outcome(model: Path, outcome: Outcome, *, as_json: bool) -> None:
             {"version": outcome.version, "promoted": outcome.refused is None, "refused": outcome.refused, **values}
         )
         return
-    if outcome.already:
-        out.print(f"version {outcome.version} has learned exactly these images before: nothing to do")
+    if outcome.already and outcome.refused is None:
+        again = f"cotransport rollback {shown(model)}"
+        told = f"version {outcome.version} has learned exactly these images before: nothing to do"
+        out.print(f"{told}. To learn them otherwise, go back first: {again}", soft_wrap=True)
         return
-    _show_changes(report.per_class)
+    _show_changes(report.per_class, report.lesson.new_classes)
     words = [f"[bold]version {outcome.version}[/] recognises {_percent(report.accuracy)} of all held-out images"]
+    if report.accuracy is None:
+        words = [f"[bold]version {outcome.version}[/] is made; there are too few images to hold some out and test with"]
     if report.forgetting is not None:
         words.append(
             f"the classes known before: {_percent(report.old_before)} before, {_percent(report.old_after)} now"
         )
     out.print("; ".join(words), soft_wrap=True)
+    lost = [one for one in report.per_class if _points(one) <= -MUCH]
+    if lost and outcome.refused is None:
+        names = ", ".join(f"{one.name} ({_points(one):.0f})" for one in sorted(lost, key=_points)[:5])
+        out.print(
+            f"[yellow]much forgotten:[/] {shown(names)}. More remembered images help (--memory-per-class); the version "
+            f"before comes back with: cotransport rollback {shown(model)}",
+            soft_wrap=True,
+        )
     if outcome.refused is not None:
         err.print(
             f"[bold red]not promoted:[/] {shown(outcome.refused)}. The version before stays current; to use this one: "
@@ -407,23 +441,26 @@ def _show_outcome(model: Path, outcome: Outcome, *, as_json: bool) -> None:
         )
 
 
-def _show_changes(changes: Sequence[Change]) -> None:
+def _points(change: Change) -> float:
+    """By how much a class is recognised better than before."""
+    return 0.0 if change.before is None or change.after is None else change.after - change.before
+
+
+def _show_changes(changes: Sequence[Change], new_classes: Sequence[str | int]) -> None:
     """What was learned and forgotten, class by class; of many classes those that changed most."""
     listed = list(changes)
     if len(listed) > SHOWN:
-        new = [change for change in changes if change.before is None]
+        new = [change for change in changes if change.name in new_classes]
         old = sorted(
             (change for change in changes if change.before is not None and change.after is not None),
-            key=lambda change: (change.after or 0.0) - (change.before or 0.0),
+            key=_points,
         )
         listed = [*new[: SHOWN // 2], *old[: SHOWN - min(len(new), SHOWN // 2)]]
     table = Table("class", "held out", "before", "now", "", box=None, header_style="bold")
     for change in listed:
-        moved = "new"
-        if change.before is not None and change.after is not None:
-            points = change.after - change.before
-            colour = "green" if points > 0 else "red" if points < 0 else "dim"
-            moved = f"[{colour}]{points:+.1f}[/]" if points else ""
+        points = _points(change)
+        moved = f"[{'green' if points > 0 else 'red'}]{points:+.1f}[/]" if points else ""
+        moved = "new" if change.name in new_classes else moved
         before = "" if change.before is None else _percent(change.before)
         table.add_row(shown(change.name), str(change.images), before, _percent(change.after), moved)
     out.print(table)

@@ -19,6 +19,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -83,6 +84,8 @@ class VersionRecord(_Record):
     files: dict[str, FileRecord]
     images: list[Number]
     """The files of images that it refers to."""
+    made: str
+    """When, in universal time."""
     refused: str | None = None
     """Why it was not made current, if it was not."""
 
@@ -201,6 +204,8 @@ class ModelStore:
         path = self.folder / MANIFEST
         if not self.folder.is_dir():
             raise ModelError(f"{self.folder}: no such folder. `cotransport learn {self.folder} DATA` makes a model")
+        if not path.exists() and self.unfinished.is_dir():
+            raise ModelError(f"{self.folder}: its first lesson is not finished. Repeat the command to go on with it")
         if not path.exists():
             raise ModelError(f"{self.folder}: not a model (no {MANIFEST} in it). Give a folder made by `learn` or save")
         found = self._parsed(_Kind, path)
@@ -283,7 +288,8 @@ class ModelStore:
         )
         files = self._write_version(number, snapshot, model)
         used = sorted({file for rows in (*exemplars, *held_out) for file, _, _ in rows.rows})
-        version = VersionRecord(number=number, parent=parent, files=files, images=used, refused=refused)
+        made = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        version = VersionRecord(number=number, parent=parent, files=files, images=used, made=made, refused=refused)
         current = manifest.current if refused is not None else number
         self._replace(
             manifest.model_copy(
@@ -399,15 +405,17 @@ class ModelStore:
     def _check(self, path: Path, record: FileRecord) -> None:
         """An error unless a file is the one that was written."""
         if path.is_symlink() or not path.is_file():
-            raise ModelError(f"{path}: missing, or not a file. Restore it from a backup, or go back by `rollback`")
+            raise ModelError(f"{path}: missing, or not a file. {self._remedy(path)}")
         try:
             same = path.stat().st_size == record.bytes and checksum(path) == record.sha256
         except OSError as error:
             raise ModelError(f"{path}: cannot be read ({error.strerror}). Check its permissions") from None
         if not same:
-            raise ModelError(
-                f"{path}: damaged or changed (its checksum differs). Restore it from a backup, or go back by `rollback`"
-            )
+            raise ModelError(f"{path}: damaged or changed (its checksum differs). {self._remedy(path)}")
+
+    def _remedy(self, path: Path) -> str:
+        other = ", or go to another version by `rollback`" if path.parent.parent.name == VERSIONS else ""
+        return f"Restore it from a backup{other}"
 
     def _json(self, path: Path) -> Any:  # noqa: ANN401
         with _blamed(path):

@@ -51,11 +51,11 @@ def export(classifier: IncrementalClassifier, path: Path) -> None:
         import onnxscript  # noqa: F401 (torch's exporter needs it)
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed. pip install 'cotransport[onnx]'") from None
+    if path.is_dir() or not path.parent.is_dir():
+        raise ConfigError(f"{path}: not a place for a file. Give a file's name in a folder that exists")
     state = classifier.state_
-    means, scale = classifier.nearest_mean()
-    if not classifier.predicts_with_means:
-        means = None
-    elif means is None:
+    means, scale = classifier.nearest_mean() if classifier.predicts_with_means else (None, 1.0)
+    if classifier.predicts_with_means and means is None:
         raise ModelError("the nearest class mean needs an exemplar of every class, and some have none")
     module = _Exported(state.network.frozen().cpu().float(), means, scale).eval()
     shape = (2, state.image_size, state.image_size, 3)

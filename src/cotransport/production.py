@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -21,6 +20,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cotransport import signals
+from cotransport.backbones import check_known
 from cotransport.checkpoints import Checkpoints
 from cotransport.config import Backbone, Budget, Data, Device, Schedule, nearest, validated
 from cotransport.data import (
@@ -31,6 +31,7 @@ from cotransport.data import (
     Source,
     evaluation_squares,
     fitted,
+    folder_first,
     joined,
     open_source,
 )
@@ -40,7 +41,7 @@ from cotransport.estimator import SECTIONS, IncrementalClassifier
 from cotransport.files import explained, read_json, storable, write_json
 from cotransport.memory import Memory
 from cotransport.methods import make_method
-from cotransport.model_store import ModelStore, Snapshot, VersionRecord, digest_of
+from cotransport.model_store import Facts, ModelStore, Snapshot, VersionRecord, digest_of
 from cotransport.suggestions import is_grey, largest_side, suggested
 from cotransport.training import Figures, agreed, fabric_for
 
@@ -343,7 +344,7 @@ def _summary(lesson: Lesson, chosen: Mapping[str, Any], per_class: list[Change],
         old_before=old_before,
         old_after=old_after,
         forgetting=None if old_before is None or old_after is None else old_before - old_after,
-        times={"seconds": seconds, "made": datetime.now(timezone.utc).isoformat(timespec="seconds")},
+        times={"seconds": seconds},
     )
 
 
@@ -420,14 +421,16 @@ def _backbone(value: object) -> Backbone:
     if isinstance(value, Backbone):
         return value
     named = {"name": value} if isinstance(value, str) else value
-    return validated(Backbone, named, "backbone")  # type: ignore[arg-type]  # what is no mapping is refused
+    settings = validated(Backbone, named, "backbone")  # type: ignore[arg-type]  # what is no mapping is refused
+    check_known(settings)
+    return settings
 
 
 def _source(data: str, image_size: int | None, wishes: Wishes) -> Source:
     """Where labelled images come from."""
     if "image_size" in wishes.data:
         raise ConfigError("data.image_size: a model has one for life. Give it with --image-size when it is made")
-    settings = {**wishes.data, "source": data, "image_size": image_size}
+    settings = {**wishes.data, "source": folder_first(data), "image_size": image_size}
     source = open_source(validated(Data, settings, "data"))
     _ = source.classes  # an error if there are none
     return source
@@ -480,10 +483,11 @@ def _without(data: LabelledImages, others: Memory) -> LabelledImages:
 def _check_new(classes: Sequence[Label], known: Sequence[Label]) -> None:
     both = [repr(name) for name in classes if name in known]
     if both:
+        them = "it" if len(both) == 1 else "them"
         some = ", ".join(both[:5]) + (f" and {len(both) - 5} more" if len(both) > 5 else "")
         raise DataError(
-            f"{'class' if len(both) == 1 else 'classes'} {some}: known already. Leave them out, or let them learn from "
-            "these images too with --known-classes extend"
+            f"{'class' if len(both) == 1 else 'classes'} {some}: known already. Leave {them} out, or let {them} learn "
+            "from these images too with --known-classes extend"
         )
 
 
@@ -517,7 +521,11 @@ def _told(classifier: IncrementalClassifier, train: LabelledImages, test: Labell
     assert isinstance(schedule, Schedule)
     assert isinstance(budget, Budget)
     seconds, size = schedule.seconds_per_task, train.images.size
-    length = f"{schedule.epochs} epochs" if seconds is None else f"epochs for about {seconds:g} s"
+    length = (
+        f"{schedule.epochs} epoch{'s' * (schedule.epochs > 1)}"
+        if seconds is None
+        else f"epochs for about {seconds:g} s"
+    )
     mirrored = "mirrored" if getattr(classifier.augmentation, "flip", False) else "not mirrored"
     kept = f"{budget.per_class} of each class" if budget.per_class is not None else f"{budget.total:,} in all"
     classes = "1 class" if len(train.classes) == 1 else f"{len(train.classes)} classes"
@@ -656,31 +664,36 @@ def _test_images(snapshot: Snapshot, data: str, wishes: Wishes) -> LabelledImage
 
 
 def info(folder: Path) -> dict[str, Any]:
-    """What there is to say of a model and its versions."""
+    """What there is to say of a model and its versions; of a damaged version, what is wrong with it."""
     store = ModelStore(folder)
     manifest = store.manifest()
-    facts = {version.number: store.facts(version) for version in manifest.versions}
-    if manifest.current not in facts:
-        raise ModelError(f"{folder}: no version is current. Choose one with `cotransport rollback --to`")
+    facts: dict[int, Facts] = {}
     versions: list[dict[str, Any]] = []
     for version in manifest.versions:
-        own, report = facts[version.number], _report(store, version)
+        told: dict[str, Any] = {"version": version.number, "parent": version.parent, "made": version.made}
+        told |= {"refused": version.refused, "damaged": None}
+        told["bytes"] = sum(file.bytes for file in version.files.values())
+        try:
+            own, report = store.facts(version), _report(store, version)
+        except ModelError as error:
+            versions.append(told | {"damaged": str(error)})
+            continue
+        facts[version.number] = own
         before = facts[version.parent].classes if version.parent in facts else ()
         versions.append(
-            {
-                "version": version.number,
-                "parent": version.parent,
+            told
+            | {
                 "classes": len(own.classes),
                 "new_classes": [name for name in own.classes if name not in before],
                 "exemplars": own.exemplars,
                 "held_out": own.held_out,
                 "accuracy": report and report.accuracy,
                 "forgetting": report and report.forgetting,
-                "bytes": sum(file.bytes for file in version.files.values()),
-                "made": report.times.get("made") if report else None,
-                "refused": version.refused,
             }
         )
+    if manifest.current not in facts:
+        broken = [told["damaged"] for told in versions if told["version"] == manifest.current]
+        raise ModelError(broken[0] if broken else f"{folder}: no version is current. Choose one with rollback --to")
     current = facts[manifest.current]
     named = current.settings.get("backbone")
     return {
@@ -689,6 +702,8 @@ def info(folder: Path) -> dict[str, Any]:
         "backbone": "a module of its user's own" if named is None else _backbone(named).name,
         "image_size": current.image_size,
         "classes": list(current.classes),
+        "exemplars": current.exemplars,
+        "held_out": current.held_out,
         "bytes": sum(version["bytes"] for version in versions) + sum(file.bytes for file in manifest.images.values()),
         "unfinished": _begun(store).get("data"),
         "versions": versions,

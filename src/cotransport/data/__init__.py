@@ -21,7 +21,7 @@ from cotransport.data.images import (
     fitted,
     joined,
 )
-from cotransport.data.sources import Source, labelled, load, open_source
+from cotransport.data.sources import Source, folder_first, labelled, load, open_source
 from cotransport.data.splits import DataSet
 from cotransport.data.workers import usual_workers
 
@@ -40,6 +40,7 @@ __all__ = [
     "evaluation_chunks",
     "evaluation_squares",
     "fitted",
+    "folder_first",
     "images_of",
     "joined",
     "labelled",

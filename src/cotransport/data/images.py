@@ -26,6 +26,8 @@ IN_MEMORY_BYTES = 2 << 30
 LARGEST_SIDE = 224
 HEADERS = 10_000
 """Images whose headers are read at once, at most: a wrong file is better found now than in training."""
+NAMED = 20
+"""Wrong images that one error lists."""
 _CHUNK = 256
 
 
@@ -246,8 +248,15 @@ def squares(items: Sequence[Item], size: int) -> Tensor:
     starts = range(0, len(items), _CHUNK)
     chunks: list[list[Request]] = [[(i, 1.0) for i in range(len(items))[start : start + _CHUNK]] for start in starts]
     pixels = torch.empty(len(items), size, size, 3, dtype=torch.uint8)
-    for start, chunk in zip(starts, decoded(items.__getitem__, size, chunks, workers), strict=True):
+    errors: list[DataError] = []
+    found = decoded(items.__getitem__, size, chunks, workers, lambda _, error: errors.append(error))
+    for start, chunk in zip(starts, found, strict=True):
         pixels[start : start + _CHUNK] = chunk
+    if len(errors) > 1:
+        some = "".join(f"\n  {error}" for error in errors[:NAMED])
+        raise DataError(f"{len(errors)} images cannot be used{', such as' if len(errors) > NAMED else ''}:{some}")
+    if errors:
+        raise errors[0]
     return pixels
 
 

@@ -88,6 +88,11 @@ def load(source: Source, settings: Data) -> DataSet:
     return DataSet(train, test) if settings.validation is None else divided(train, settings.validation)
 
 
+def folder_first(name: str) -> str:
+    """A name that a user has typed: a folder of theirs counts before data of ours that has the same name."""
+    return f"./{name}" if name == "digits" and Path(name).is_dir() else name
+
+
 def labelled(
     images: object, labels: object = None, size: int | None = None, *, split: Literal["train", "test"] = "train"
 ) -> LabelledImages:
@@ -100,7 +105,7 @@ def labelled(
     if labels is not None:
         return labelled_images(images, labels, size)
     if isinstance(images, str | os.PathLike):
-        splits = open_source(Data(source=os.fspath(images), image_size=size)).splits()
+        splits = open_source(Data(source=folder_first(os.fspath(images)), image_size=size)).splits()
         return splits.test if split == "test" and splits.test is not None else splits.train
     raise DataError(
         "labels are missing: give learn(images, labels), or the path of a folder with a subfolder per class"

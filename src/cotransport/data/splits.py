@@ -38,15 +38,18 @@ def divided(data: LabelledImages, share: float, at_most: int | None = None) -> D
     at_most : so many of a class are held out, if the share would be more.
     """
     random = np.random.RandomState(_SEED)
-    kept, held = [], []
+    kept, held, single = [], [], list[Label]()
     for number, name in enumerate(data.classes):
         indices = random.permutation(torch.nonzero(data.labels == number).flatten().numpy())
         if len(indices) == 1:
-            message = f"class {name!r} has one image: it is trained on, and there is none to test with"
-            warnings.warn(message, CotransportWarning, stacklevel=2)
+            single.append(name)
         out = max(0, min(max(1, round(share * len(indices))), len(indices) - 1, at_most or len(indices)))
         held.append(indices[:out])
         kept.append(indices[out:])
+    if single:
+        more = f" and {len(single) - 1} more" if len(single) > 1 else ""
+        message = f"class {single[0]!r}{more} has one image: it is trained on, and there is none to test with"
+        warnings.warn(message, CotransportWarning, stacklevel=2)
     train, test = (torch.from_numpy(np.sort(np.concatenate(parts))) for parts in (kept, held))
     return DataSet(data.take(train), data.take(test))
 
