@@ -339,6 +339,16 @@ class TestUse:
         with pytest.raises(ModelError, match="there is no version 7"):
             production.rollback(model, 7)
 
+    def test_a_damaged_version_does_not_spoil_the_others(self, model: Path, tmp_path: Path) -> None:
+        production.rollback(model)
+        (model / "versions" / "0002" / "metrics.json").write_text("{}")
+        told = production.info(model)["versions"]
+        assert told[0]["damaged"] is None
+        assert "0002/metrics.json: damaged" in told[1]["damaged"]
+        assert learn(model, write(blobs(1, 20, first=8), tmp_path / "new")).version == 3
+        with pytest.raises(ModelError, match=r"0002/metrics\.json"):
+            production.rollback(model, 2)
+
     def test_info(self, model: Path) -> None:
         facts = production.info(model)
         assert facts["classes"] == [f"class {number}" for number in range(4)]

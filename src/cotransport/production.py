@@ -10,7 +10,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
@@ -213,11 +213,14 @@ def _opened(store: ModelStore) -> _Model:
     manifest = store.manifest()
     if manifest.current is None:
         raise ModelError(f"{store.folder}: no version is current. Choose one with `cotransport rollback --to`")
-    reports = {version.number: _report(store, version) for version in manifest.versions}
-    lessons = {number: report.lesson for number, report in reports.items() if report is not None}
-    snapshot = store.read(manifest.current)
+    snapshot, report = store.read(manifest.current), _report(store, manifest.version(manifest.current))
     _ = snapshot.memory.exemplars, snapshot.held_out.exemplars  # better damaged now than after the training
-    return _Model(store, manifest.versions, manifest.current, snapshot, reports[manifest.current], lessons)
+    lessons: dict[int, Lesson] = {}
+    for version in manifest.versions:
+        with suppress(ModelError):  # a damaged version does not keep the current one from learning
+            if (found := _report(store, version)) is not None:
+                lessons[version.number] = found.lesson
+    return _Model(store, manifest.versions, manifest.current, snapshot, report, lessons)
 
 
 def _prepared(model: _Model, data: str, wishes: Wishes, *, gpu: bool) -> _Pupil:
