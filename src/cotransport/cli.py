@@ -14,9 +14,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cotransport import __version__, model_commands, signals
+from cotransport import model_commands, signals
 from cotransport.console import FLAG, err, out, shown, told_how_to_go_on
 from cotransport.errors import CotransportError, CotransportWarning
+from cotransport.version import __version__
 
 if TYPE_CHECKING:
     from cotransport.boundary import Boundary

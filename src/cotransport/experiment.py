@@ -24,7 +24,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 from torch.nn import functional as F
 
-from cotransport import __version__, metrics, signals
+from cotransport import metrics, signals
 from cotransport.checkpoints import Checkpoints
 from cotransport.config import Augmentation
 from cotransport.data import LabelledImages, Source, load, open_source
@@ -39,6 +39,7 @@ from cotransport.results import RESULT, InitialAccuracy, Origin, Result, SourceS
 from cotransport.stream import Split, Task, TaskStream, split_classes
 from cotransport.training import Figures, Listener, agreed, fabric_for
 from cotransport.transport import class_centres, effective_sources
+from cotransport.version import __version__
 
 STARTED = "recipe.json"
 """Written when a run begins; a folder with it and without a result is an unfinished run."""

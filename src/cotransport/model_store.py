@@ -30,7 +30,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from cotransport import __version__
 from cotransport.data import EncodedImages, Images, Label, PixelImages
 from cotransport.data.decoding import Encoded, Item, png
 from cotransport.data.images import independent, squares
@@ -47,6 +46,7 @@ from cotransport.files import (
     written,
 )
 from cotransport.memory import Memory
+from cotransport.version import __version__
 
 FORMAT = 1
 """Raised when an older release could not read what a newer one writes."""

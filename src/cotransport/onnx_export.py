@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cotransport import __version__
 from cotransport.data.batches import centre_share
 from cotransport.errors import ConfigError, ModelError
 from cotransport.estimator import IncrementalClassifier
 from cotransport.files import written
 from cotransport.network import Network
+from cotransport.version import __version__
 
 TOLERANCE = 1e-3
 """By which the file's probabilities may differ from ours, when it is tried."""

@@ -524,11 +524,11 @@ def _told(classifier: IncrementalClassifier, train: LabelledImages, test: Labell
     assert isinstance(schedule, Schedule)
     assert isinstance(budget, Budget)
     seconds, size = schedule.seconds_per_task, train.images.size
-    length = (
-        f"{schedule.epochs} epoch{'s' * (schedule.epochs > 1)}"
-        if seconds is None
-        else f"epochs for about {seconds:g} s"
-    )
+    epochs = "1 epoch" if schedule.epochs == 1 else f"{schedule.epochs} epochs"
+    length = epochs if seconds is None else f"epochs for about {seconds:g} s"
+    rate = schedule.learning_rate
+    if hasattr(classifier, "state_"):
+        rate = schedule.later_learning_rate or rate
     mirrored = "mirrored" if getattr(classifier.augmentation, "flip", False) else "not mirrored"
     kept = f"{budget.per_class} of each class" if budget.per_class is not None else f"{budget.total:,} in all"
     classes = "1 class" if len(train.classes) == 1 else f"{len(train.classes)} classes"
@@ -536,7 +536,7 @@ def _told(classifier: IncrementalClassifier, train: LabelledImages, test: Labell
         f"{classes}, {len(train):,} images to learn from and {len(test):,} held out to test with",
         f"{make_method(classifier.method).title}, backbone {_backbone(classifier.backbone).name}, "
         f"{size} x {size} pixels, images remembered: {kept}",
-        f"{length} in batches of {schedule.batch_size}, learning rate {schedule.learning_rate:g}, images {mirrored}"
+        f"{length} in batches of {schedule.batch_size}, learning rate {rate:g}, images {mirrored}"
         + (" (they are grey)" if mirrored != "mirrored" and is_grey(train) else ""),
     ]
 
