@@ -72,8 +72,10 @@ class Tables(IncrementalClassifier):
     def predict(self, X: Any) -> npt.NDArray[Any]:  # noqa: ANN401, N803
         return super().predict(self._checked(X))
 
-    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:  # noqa: ANN401, N803
-        return super().predict_proba(self._checked(X))
+    def predict_proba(self, X: Any) -> npt.NDArray[Any]:  # noqa: ANN401, N803
+        # in the precision that the network computes in, by which scikit-learn chooses its tolerance: a matrix product
+        # rounds otherwise in a batch of another size
+        return super().predict_proba(self._checked(X)).astype(np.float32)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:  # noqa: ANN401, N803
         return float(np.average(self.predict(X) == y, weights=sample_weight))
