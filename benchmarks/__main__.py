@@ -23,6 +23,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "batches": learning.batches,
     "classes": learning.classes,
     "decoding": process.decoding,
+    "prediction": process.prediction,
     "memory": process.memory,
 }
 

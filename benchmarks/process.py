@@ -1,10 +1,11 @@
-"""What a whole process costs: start-up and peak memory, and the decoding of large images."""
+"""What a whole process costs: start-up and peak memory, and the way from image files to answers."""
 
 from __future__ import annotations
 
 import io
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -13,8 +14,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from benchmarks import learning
 from benchmarks.measure import Figure, in_turns, ratio, undisturbed
+from cotransport import IncrementalClassifier
+from cotransport.data.batches import centre_share
 from cotransport.data.decoding import Encoded, Window, decode
+from cotransport.machine import available_cores
+from cotransport.production import predictions
 
 
 def startup() -> Iterator[Figure]:
@@ -68,6 +74,43 @@ def decoding() -> Iterator[Figure]:
             ratio(seconds, "bare", "ours"),
             at_least=0.85,
             note=f"{times / undisturbed(seconds['ours']):,.0f} images/s on one core",
+        )
+
+
+def answered(classifier: IncrementalClassifier, paths: list[Path]) -> None:
+    """Predict all files."""
+    for _ in predictions(classifier, paths):
+        pass
+
+
+def prediction() -> Iterator[Figure]:
+    """Answers for image files, against bare decoding shared by all cores and then the bare forward pass."""
+    width, height = 500, 375
+    encoded = photograph(width, height)
+    for size, count in ((64, 2048), (224, 512)):
+        area = centre_share(size) ** 2 * height / width
+        classifier = IncrementalClassifier("replay", "fast", schedule={"epochs": 1}, device=learning.DEVICE)
+        classifier.learn(learning.noise(64, size, 10))
+        network, chunk = classifier.state_.network, learning.fixed_batch(size, 10, 256).images
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [Path(folder) / f"{number}.jpg" for number in range(count)]
+            for path in paths:
+                path.write_bytes(encoded)
+            seconds = in_turns(
+                {
+                    "decoding": partial(repeated, count, bare_decode, encoded, size, area),
+                    "forward": partial(learning.bare_forward, network, chunk, count // 256),
+                    "ours": partial(answered, classifier, paths),
+                },
+                rounds=4,
+            )
+        decoding, forward, ours = (undisturbed(seconds[name]) for name in ("decoding", "forward", "ours"))
+        yield Figure(
+            "prediction",
+            f"files of {width} x {height} to {size} pixels, fast net, share of bare decoding and forward pass",
+            (decoding / available_cores() + forward) / ours,
+            at_least=0.8,
+            note=f"{count / ours:,.0f} images/s",
         )
 
 

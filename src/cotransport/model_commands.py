@@ -175,9 +175,11 @@ def predict(
     A file that is no image is reported, and the others are predicted all the same (exit code 1).
     """
     from cotransport import IncrementalClassifier, production
+    from cotransport.progress import counted
 
     if as_json and form is Format.csv:
         raise typer.BadParameter("--json and --format csv exclude each other")
+    form = Format.jsonl if as_json else form
     paths, nothing = _files(images)
     if not paths:
         raise DataError(f"{nothing[0]}: no images there. Check the path")
@@ -185,7 +187,9 @@ def predict(
         err.print(f"[red]{shown(word)}: no images there[/]", soft_wrap=True)
     classifier = IncrementalClassifier.load(model, version)
     answers = production.predictions(classifier, paths, top)
-    failed = _print_predictions(answers, Format.jsonl if as_json else form, top)
+    if form is Format.table or not out.is_terminal:  # otherwise the answers themselves show how it goes
+        answers = counted(answers, len(paths), err)
+    failed = _print_predictions(answers, form, top)
     if failed:
         err.print(f"{failed} of {len(paths)} file{'s' * (len(paths) > 1)} could not be read")
     if failed or nothing:
@@ -217,7 +221,8 @@ def evaluate(
     from cotransport import production
 
     wishes = _wishes({}, overrides or ())
-    changes = production.evaluate(model, data, version=version, wishes=wishes)
+    with err.status("looking at images"):
+        changes = production.evaluate(model, data, version=version, wishes=wishes)
     accuracy, images = production.mean(changes, "after"), sum(change.images for change in changes)
     if as_json:
         print_json(

@@ -1,20 +1,21 @@
-"""What the user sees while an experiment runs: bars on a terminal, a line now and then elsewhere."""
+"""What the user sees while something takes long: bars on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cotransport.console import shown
 from cotransport.experiment import Run
 from cotransport.results import Step
 from cotransport.training import Figures
 
+T = TypeVar("T")
 SECONDS_BETWEEN_LINES = 10.0
 WIDE = 100
 """Columns of a terminal in which all figures have room beside the bar."""
@@ -147,6 +148,16 @@ class LessonProgress:
         elif told and now - self._told >= SECONDS_BETWEEN_LINES:
             self._told = now
             self._console.print(f"  {where}  {told}")
+
+
+def counted(things: Iterable[T], total: int, console: Console) -> Iterator[T]:
+    """Things as they come, with a bar on a terminal that says how many came and how long the others will take."""
+    columns = (TextColumn("{task.completed:,} of {task.total:,}"), BarColumn(bar_width=24), TimeRemainingColumn())
+    # what is printed meanwhile may go to a file, so it is left alone
+    with Progress(
+        *columns, console=console, transient=True, redirect_stdout=False, disable=not console.is_terminal
+    ) as progress:
+        yield from progress.track(things, total=total)
 
 
 def _progress(console: Console) -> Progress:
