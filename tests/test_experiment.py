@@ -16,6 +16,7 @@ from cotransport.results import Result, Step, find_results
 from cotransport.stream import TaskStream
 from cotransport.training import Figures
 from tests.conftest import blobs
+from tests.test_production import write
 
 QUICK = [
     "schedule.epochs=1",
@@ -435,11 +436,24 @@ def test_what_was_left_of_a_finished_run_goes(tmp_path: Path) -> None:
     assert not (tmp_path / "replay-seed1" / "progress").exists()
 
 
-def test_damaged_progress(tmp_path: Path) -> None:
-    class Stops(Quiet):
-        def task_done(self, step: Step) -> None:
-            raise KeyboardInterrupt
+class Stops(Quiet):
+    def task_done(self, step: Step) -> None:
+        raise KeyboardInterrupt
 
+
+def test_an_unfinished_run_is_not_resumed_with_other_images(tmp_path: Path) -> None:
+    write(blobs(4, 6), tmp_path / "photos")
+    some = recipe(*ONE_METHOD, f"data.source={tmp_path / 'photos'}", "stream.subset=4")
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run(some, tmp_path / "out", watcher=Stops())
+    write(blobs(4, 6, seed=1), tmp_path / "photos")
+    with pytest.raises(RunError, match=r"replay-seed1: the images have changed since this run began.*--overwrite"):
+        experiment.run(some, tmp_path / "out", resume=True, watcher=Quiet())
+    write(blobs(4, 6), tmp_path / "photos")
+    experiment.run(some, tmp_path / "out", resume=True, watcher=Quiet())
+
+
+def test_damaged_progress(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         experiment.run(recipe(*ONE_METHOD), tmp_path, watcher=Stops())
     (tmp_path / "replay-seed1" / "progress" / "manifest.json").write_text("{")

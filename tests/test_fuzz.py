@@ -21,11 +21,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from cotransport import IncrementalClassifier
+from cotransport import IncrementalClassifier, model_commands
 from cotransport.data.decoding import Encoded, decode, image_size
 from cotransport.errors import CotransportError
 from cotransport.model_store import seal
-from cotransport.production import evaluate, info
+from cotransport.production import evaluate, rollback
 from cotransport.recipe import bundled_recipes, load_recipe
 from tests.conftest import blobs
 
@@ -192,18 +192,29 @@ def altered(values: Any, data: st.DataObject) -> Any:  # noqa: ANN401
     return data.draw(trees)
 
 
-def use(model: Path) -> None:
-    """All that a user may do with a model."""
-    for action in (
-        lambda: info(model),
+def actions(model: Path) -> list[Callable[[], object]]:
+    """What a user may do with a model, but for lessons, which take too long here."""
+    return [
+        lambda: model_commands.info(model),
+        lambda: model_commands.info(model, as_json=True),
         lambda: evaluate(model),
         lambda: IncrementalClassifier.load(model).predict(blobs(2, 1)),
+        lambda: IncrementalClassifier.load(model, 1).settings(),
         lambda: IncrementalClassifier.load(model, 1).state_.memory.labelled(("a",)),
-    ):
+        lambda: rollback(model, 1),
+        lambda: rollback(model, 2),
+    ]
+
+
+def use(model: Path) -> None:
+    """Do all of it."""
+    manifest = (model / "manifest.json").read_bytes()
+    for action in actions(model):
         try:
             action()
         except CotransportError:
             continue
+    (model / "manifest.json").write_bytes(manifest)
 
 
 @pytest.fixture(scope="module")
@@ -217,6 +228,10 @@ FILES = sorted(str(path.relative_to(OLD)) for path in OLD.rglob("*.*") if path.i
 
 
 class TestModels:
+    def test_undamaged(self, copies: Path) -> None:
+        for action in actions(copies):
+            action()
+
     @cases(150)
     @given(st.sampled_from(FILES), changes, early_changes, cuts)
     def test_damaged(

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
 from cotransport import experiment, production
 from cotransport.config import Device
@@ -20,6 +19,7 @@ from cotransport.production import Wishes
 from cotransport.recipe import load_recipe
 from tests.conftest import blobs
 from tests.test_experiment import Quiet
+from tests.test_production import write
 
 pytestmark = pytest.mark.skipif(
     "fork" not in multiprocessing.get_all_start_methods(), reason="processes are started by forking, to be quick"
@@ -29,15 +29,22 @@ SLOWEST = 120.0
 """Seconds that an undisturbed end may take, at most."""
 
 
-def killed_often(target: Callable[..., None], *arguments: object, seed: int, longest: float = 0.6) -> int:
+def seconds(target: Callable[..., None], *arguments: object) -> float:
+    """How long a function takes."""
+    begun = time.perf_counter()
+    target(*arguments)
+    return time.perf_counter() - begun
+
+
+def killed_often(target: Callable[..., None], *arguments: object, seed: int, longest: float) -> int:
     """Run a function in processes that are killed after random times until it has come to its end; how many were."""
     context, moments = multiprocessing.get_context("fork"), random.Random(seed)
-    shortest, kills = 0.02, 0
+    kills = 0
     while True:
         process = context.Process(target=target, args=arguments)
         process.start()
         if kills < KILLS:
-            process.join(moments.uniform(shortest, longest))
+            process.join(moments.uniform(longest / 20, longest))
         else:
             process.join(SLOWEST)
         if not process.is_alive():
@@ -66,8 +73,8 @@ def outcome(out: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("method", ["coil", "bic", "oracle"])
 def test_a_run_that_is_killed_ends_like_one_that_is_not(method: str, tmp_path: Path) -> None:
-    small_run(tmp_path / "whole", method)
-    kills = killed_often(small_run, tmp_path / "killed", method, seed=len(method))
+    took = seconds(small_run, tmp_path / "whole", method)
+    kills = killed_often(small_run, tmp_path / "killed", method, seed=len(method), longest=took / 4)
     assert kills > 3
     assert outcome(tmp_path / "killed") == outcome(tmp_path / "whole")
     (folder,) = (tmp_path / "killed").iterdir()
@@ -76,13 +83,7 @@ def test_a_run_that_is_killed_ends_like_one_that_is_not(method: str, tmp_path: P
 
 def write_lessons(folder: Path) -> list[Path]:
     """Three lessons of two classes in image files."""
-    for lesson in range(3):
-        data = blobs(2, 20, first=2 * lesson, seed=lesson)
-        for place in range(len(data)):
-            path = folder / str(lesson) / str(data.classes[data.labels[place]]) / f"{place}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(data.images.item(place)).save(path)  # type: ignore[arg-type]
-    return sorted(folder.iterdir())
+    return [write(blobs(2, 20, first=2 * number, seed=number), folder / str(number)) for number in range(3)]
 
 
 def small_lessons(model: Path, lessons: list[Path]) -> None:
@@ -109,8 +110,8 @@ def hashes(model: Path) -> dict[str, str]:
 
 def test_a_model_whose_lessons_are_killed_ends_like_one_whose_are_not(tmp_path: Path) -> None:
     lessons = write_lessons(tmp_path / "lessons")
-    small_lessons(tmp_path / "whole", lessons)
-    kills = killed_often(small_lessons, tmp_path / "killed", lessons, seed=1, longest=0.2)
+    took = seconds(small_lessons, tmp_path / "whole", lessons)
+    kills = killed_often(small_lessons, tmp_path / "killed", lessons, seed=1, longest=took / 4)
     assert kills > 3
     assert hashes(tmp_path / "killed") == hashes(tmp_path / "whole")
     assert len(hashes(tmp_path / "whole")) == 3 * 4
@@ -125,7 +126,9 @@ def test_a_reader_never_sees_half_a_version(tmp_path: Path) -> None:
     production.learn(model, str(lessons[0]), Wishes({"backbone": "resnet8", "schedule": {"epochs": 1}}))
     context = multiprocessing.get_context("fork")
     seen = set()
-    for _ in range(KILLS):
+    for round_ in range(10 * KILLS):
+        if round_ >= KILLS and len(seen) > 3:
+            break
         writer = context.Process(target=_saves_for_ever, args=(model,))
         writer.start()
         end = time.perf_counter() + 0.15

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,3 +51,16 @@ def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(machine.ctypes, "CDLL", missing)
     machine.keep_freed_memory()
+    machine.end_with_parent()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of Linux only")
+def test_a_process_ends_with_its_parent() -> None:
+    child = "import time; from cotransport.machine import end_with_parent as f; f(); print('ready', flush=True)"
+    child += "; time.sleep(20); print('still there')"
+    parent = f"import subprocess, sys; subprocess.call([sys.executable, '-c', {child!r}])"
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.kill()
+        assert process.stdout.read() == b""  # the child has it open until it ends

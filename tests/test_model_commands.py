@@ -79,7 +79,9 @@ def test_a_refused_version_ends_with_code_3(model: Command) -> None:
     assert "cotransport rollback model --to 2" in told
     assert ModelStore(Path("model")).manifest().current == 1
     assert "version 2 was refused: it forgets" in model("info", "model")[1]
-    assert model("rollback", "model", "--to", "2")[0] == 0
+    code, told = model("learn", "model", "second", "--held-out", "0.5")  # the word of caution is taken back
+    assert (code, "these images before: it is current now" in told) == (0, True)
+    assert "version 2 was refused at first: it forgets" in model("info", "model")[1]
     assert ModelStore(Path("model")).manifest().current == 2
 
 
@@ -151,6 +153,7 @@ class TestPredict:
 
     def test_nothing_there(self, model: Command) -> None:
         Path("empty").mkdir()
+        assert "an empty name: no images there" in model("predict", "model", "")[1]
         for words in ("empty", "no*.png"):
             code, told = model("predict", "model", words)
             assert code == 2
@@ -167,7 +170,11 @@ class TestPredict:
             Path("first/class 0/b\x1b[2J.png").write_bytes(b"nonsense")
         except OSError:
             pytest.skip("this file system has no such names")
+        clf = IncrementalClassifier("replay", "resnet8", schedule={"epochs": 1})
+        clf.learn(blobs(2, 4).images.pixels, ["cat\x9b2J"] * 4 + ["dog\x1b[2J"] * 4).save("hostile")  # type: ignore[union-attr]
         for form in ("table", "csv", "jsonl"):
+            told = model("predict", "hostile", "first/class 0", "--format", form)[1]
+            assert not {"\x1b", "\x9b"} & set(told)
             code, told = model("predict", "model", "first/class 0", "--format", form)
             assert code == 1
             assert "\x1b[2J" not in told
@@ -183,6 +190,15 @@ def test_evaluate_and_info(model: Command) -> None:
     assert code == 0
     assert "version 1, 2 classes, COIL (tuned)" in told
     assert json.loads(model("info", "model", "--json")[1])["current"] == 1
+
+
+def test_without_an_output_there_is_no_stack_trace(model: Command) -> None:
+    for form in ("table", "csv", "jsonl"):
+        words = ["predict", "model", "first/class 0/1.png", "--format", form]
+        script = [sys.executable, "-c", "from cotransport.cli import main; main()", *words]
+        closed = ["sh", "-c", 'exec "$@" >&-', "sh", *script]
+        found = subprocess.run(closed, stderr=subprocess.PIPE, text=True, check=False)
+        assert (found.returncode, found.stderr) == (0, "")
 
 
 def test_export(model: Command) -> None:

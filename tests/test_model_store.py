@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from cotransport.config import Backbone, Device, Head
 from cotransport.data import EncodedImages, PixelImages
 from cotransport.data.decoding import Encoded, png
 from cotransport.errors import ModelError, StorageError
+from cotransport.files import checksum
 from cotransport.memory import Memory
-from cotransport.model_store import ModelStore, Snapshot
+from cotransport.model_store import ModelStore, Snapshot, seal
 from cotransport.production import evaluate, info
 from tests.conftest import blobs, classifier
 
@@ -214,6 +216,91 @@ class TestDamage:
         with pytest.raises(ModelError, match="a file"):
             classifier("replay").learn(blobs(2, 4)).save(tmp_path / "photos" / "a.jpg")
 
+    @pytest.mark.parametrize("lock", [False, True])
+    @pytest.mark.parametrize("name", ["images/a.jpg", "versions/draft/thesis.tex", "unfinished/song.txt"])
+    def test_folders_of_something_else_with_names_like_ours(self, name: str, lock: bool, tmp_path: Path) -> None:
+        (tmp_path / "m" / name).parent.mkdir(parents=True)
+        (tmp_path / "m" / name).write_text("precious")
+        if lock:
+            (tmp_path / "m" / ".lock").write_text("")
+        with pytest.raises(ModelError, match="not a model, and not empty"):
+            classifier("replay").learn(blobs(2, 4)).save(tmp_path / "m")
+        assert (tmp_path / "m" / name).read_text() == "precious"
+
+    def test_what_others_have_put_into_a_model_stays(self, model: Path) -> None:
+        (model / "versions" / "notes").mkdir()
+        (model / "images" / "a.jpg").write_text("precious")
+        IncrementalClassifier.load(model).save(model)
+        assert (model / "versions" / "notes").is_dir()
+        assert (model / "images" / "a.jpg").read_text() == "precious"
+
+    @pytest.mark.parametrize("name", ["versions", "images", "unfinished", "manifest.json", ".lock"])
+    def test_links_to_elsewhere(self, name: str, model: Path, tmp_path: Path) -> None:
+        clf = IncrementalClassifier.load(model)
+        if (model / name).exists():
+            (model / name).rename(tmp_path / "elsewhere")
+        else:
+            (tmp_path / "elsewhere").mkdir()
+        if (tmp_path / "elsewhere").is_dir():
+            (tmp_path / "elsewhere" / "precious").write_text("")
+        (model / name).symlink_to(tmp_path / "elsewhere")
+        for use in (lambda: IncrementalClassifier.load(model), lambda: clf.save(model)):
+            with pytest.raises(ModelError, match=rf"{name}: a link"):
+                use()
+        assert (tmp_path / "elsewhere").is_file() or (tmp_path / "elsewhere" / "precious").exists()
+
+    def test_a_version_that_is_a_link(self, model: Path, tmp_path: Path) -> None:
+        (model / "versions" / "0002").rename(tmp_path / "elsewhere")
+        (model / "versions" / "0002").symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(ModelError, match=r"0002/weights\.safetensors: missing, or not a file"):
+            IncrementalClassifier.load(model)
+
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+    def test_a_pipe_does_not_keep_us_waiting(self, model: Path) -> None:
+        (model / "manifest.json").unlink()
+        os.mkfifo(model / "manifest.json")
+        with pytest.raises(ModelError, match=r"manifest\.json: damaged \(not a file\)"):
+            IncrementalClassifier.load(model)
+
+    def test_weights_that_are_no_numbers(self, model: Path) -> None:
+        one = ModelStore(model).read()
+        weight = one.tensors["network.head.weight"]
+        for change, message in (
+            (weight * float("nan"), "not finite"),
+            (weight.to(torch.float8_e4m3fn), "several or unknown precisions"),
+        ):
+            other = Snapshot(**{**vars(one), "tensors": {**one.tensors, "network.head.weight": change}})
+            with pytest.raises(ModelError, match=message):
+                IncrementalClassifier.from_snapshot(other)
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"classes": ["a", "a", "b", "c"]}, "two classes have the same name"),
+            ({"classes": ["a" * 2000, "b", "c", "d"]}, "damaged"),
+            ({"image_size": 10**5}, "image_size"),
+            ({"exemplars": [{"pixels": True, "rows": [[1, 0, 10**400]]}] * 4}, "damaged"),
+        ],
+    )
+    def test_of_what_a_version_says(self, change: dict[str, Any], message: str, model: Path) -> None:
+        path = model / "versions" / "0002" / "model.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+        sealed(model, path)
+        with pytest.raises(ModelError, match=rf"model\.json: .*{message}"):
+            IncrementalClassifier.load(model)
+
+    def test_metrics_that_are_nested_too_deeply(self, model: Path) -> None:
+        path = model / "versions" / "0002" / "metrics.json"
+        path.write_text("[" * 100 + "]" * 100)
+        sealed(model, path)
+        with pytest.raises(ModelError, match=r"metrics\.json: damaged \(nested too deeply\)"):
+            IncrementalClassifier.load(model)
+
+    def test_images_that_claim_to_be_enormous_are_not_decoded_at_once(self, tmp_path: Path) -> None:
+        one = snapshot(PixelImages(torch.zeros(2, 4, 4, 3, dtype=torch.uint8)))
+        found = written(tmp_path / "m", Snapshot(**{**vars(one), "image_size": 8192})).read()
+        assert isinstance(found.memory.exemplars[0], EncodedImages)
+
     def test_weights_of_another_network(self, model: Path) -> None:
         one = ModelStore(model).read()
         for change in ({"network.head.weight": torch.zeros(4, 3)}, {"network.more": torch.zeros(1)}):
@@ -231,6 +318,11 @@ class TestDamage:
             ({"backbone": {"name": "fast", "width": 10**5}}, "do not fit"),
             ({"schedule": {"epoch": 3}}, "did you mean 'epochs'"),
             ({"surprise": 1}, "'surprise', which is of a later release"),
+            ({"seed": "x"}, "seed: give a whole number"),
+            ({"image_size": 10**6}, "image_size: give a whole number from 1 to 8,192"),
+            ({"normalisation": [1, 2]}, "normalisation"),
+            ({"optimiser": {"weight_decay": 1e308}}, "weight_decay"),
+            ({"augmentation": {"crop_padding": 2**30}}, "crop_padding"),
         ],
     )
     def test_settings_that_cannot_be(self, settings: dict[str, Any], message: str, model: Path) -> None:
@@ -238,6 +330,15 @@ class TestDamage:
         other = Snapshot(**{**vars(one), "settings": {**one.settings, **settings}})
         with pytest.raises(ModelError, match=message):
             IncrementalClassifier.from_snapshot(other)
+
+
+def sealed(model: Path, path: Path) -> None:
+    """Make the manifest say that a version's file is as it should be."""
+    manifest = model / "manifest.json"
+    values = json.loads(manifest.read_text())
+    record = {"sha256": checksum(path), "bytes": path.stat().st_size}
+    values["versions"][int(path.parent.name) - 1]["files"][path.name] = record
+    manifest.write_text(json.dumps(values | {"checksum": seal(values)}))
 
 
 def damage(path: Path, how: str) -> None:

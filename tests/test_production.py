@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -132,7 +133,7 @@ class TestLearn:
         again = learn(tmp_path / "m", second, replace(finetune, max_forgetting=5))
         assert (again.version, again.refused, again.already) == (2, outcome.refused, True)
         allowed = learn(tmp_path / "m", second, replace(finetune, max_forgetting=100))  # it need not be learned again
-        assert (allowed.version, allowed.refused, allowed.already) == (2, None, True)
+        assert (allowed.version, allowed.refused, allowed.already, allowed.promoted) == (2, None, True, True)
         assert ModelStore(tmp_path / "m").manifest().current == 2
 
     def test_wishes_stay_and_the_latest_word_counts(self, tmp_path: Path, first: Path, second: Path) -> None:
@@ -242,9 +243,21 @@ class TestUnfinished:
         self.stopped(tmp_path / "m", first)
         write(blobs(1, 1, seed=9), first)  # one is replaced
         learn(tmp_path / "whole", first)
-        learn(tmp_path / "m", first)
+        with pytest.warns(CotransportWarning, match="the images have changed .* begins anew"):
+            learn(tmp_path / "m", first)
         one, two = (ModelStore(tmp_path / name).manifest().version(1).files for name in ("whole", "m"))
         assert one["weights.safetensors"] == two["weights.safetensors"]
+
+    def test_with_the_same_images_written_again_it_goes_on(self, tmp_path: Path) -> None:
+        for number in range(8):
+            path = tmp_path / "photos" / "ab"[number % 2] / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (80, 80), (number, 0, 0)).save(path)
+        wishes = replace(QUICK, chosen={**QUICK.chosen, "image_size": 72})
+        self.stopped(tmp_path / "m", tmp_path / "photos", wishes)
+        for path in (tmp_path / "photos").rglob("*.png"):
+            os.utime(path, (0, 0))
+        assert learn(tmp_path / "m", tmp_path / "photos", wishes).version == 1  # and no warning
 
     def test_a_time_budget_is_kept_to(self, tmp_path: Path, first: Path) -> None:
         budget = replace(QUICK, chosen={**QUICK.chosen, "schedule": {"seconds_per_task": 3.0, "batch_size": 16}})
@@ -260,9 +273,13 @@ class TestUnfinished:
         learn(tmp_path / "m", first)
         monkeypatch.undo()
         assert (tmp_path / "m" / "unfinished" / "lesson.json").exists()
-        assert learn(tmp_path / "m", first).already
-        assert learn(tmp_path / "m", second).version == 2
         assert production.info(tmp_path / "m")["unfinished"] is None
+        assert learn(tmp_path / "m", first).already
+        assert not (tmp_path / "m" / "unfinished").exists()
+        (tmp_path / "m" / "unfinished").mkdir()  # killed when its record was removed, and nothing else yet
+        assert learn(tmp_path / "m", first).already
+        assert not (tmp_path / "m" / "unfinished").exists()
+        assert learn(tmp_path / "m", second).version == 2
 
     def test_after_a_rollback_it_is_another_lesson(self, tmp_path: Path, first: Path, second: Path) -> None:
         learn(tmp_path / "m", first)

@@ -3,9 +3,11 @@ from __future__ import annotations
 import os
 import signal
 
+import numpy as np
 import pytest
 
 from cotransport import signals
+from cotransport.data.workers import decoded
 from cotransport.signals import Interrupted
 
 
@@ -42,3 +44,21 @@ def test_handlers_are_those_of_before_afterwards() -> None:
     with signals.handled():
         assert [signal.getsignal(number) for number in signals.SIGNALS] != before
     assert [signal.getsignal(number) for number in signals.SIGNALS] == before
+
+
+def test_a_follower_only_takes_note() -> None:
+    with signals.handled(follower=True):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+        assert signals.requested()
+    with pytest.raises(Interrupted), signals.handled():
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_workers_leave_signals_to_who_has_started_them() -> None:
+    def ignored(_: int) -> np.ndarray:
+        return np.full((4, 4, 3), signal.getsignal(signal.SIGINT) is signal.SIG_IGN, np.uint8)
+
+    for workers in (0, 1):
+        (squares,) = decoded(ignored, 4, [[(0, 1.0)]], workers)
+        assert bool(squares.all()) == (workers == 1)

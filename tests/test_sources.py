@@ -591,7 +591,9 @@ class TestHuggingFace:
         rows = datasets.Dataset.from_dict(columns)
         folder = parquet(tmp_path / "pets", train=rows, test=rows)
         for column in ("file", "raw"):
-            assert values_of(loaded(folder, image_column=column).test.images) == [1, 2]
+            assert values_of(loaded(folder, image_column=column, follow_links=True).test.images) == [1, 2]
+        with pytest.raises(DataError, match=r"1\.png: leads out of .*pets"):
+            loaded(folder, image_column="file")
 
     def test_a_column_without_images(self, tmp_path: Path) -> None:
         folder = parquet(tmp_path / "pets", train=table([1, 2], [0, 1]))
@@ -800,11 +802,11 @@ class TestLinks:
 
     def test_a_file_or_a_class_elsewhere_is_refused_unless_allowed(self, photos: Path, tmp_path: Path) -> None:
         (photos / "cat" / "b.png").symlink_to(tmp_path / "elsewhere" / "secret.png")
-        with pytest.raises(DataError, match=r"b\.png: a link out of .*photos.*data\.follow_links: true"):
+        with pytest.raises(DataError, match=r"b\.png: leads out of .*photos.*data\.follow_links: true"):
             labelled(photos)
         (photos / "cat" / "b.png").unlink()
         (photos / "cow").symlink_to(tmp_path / "elsewhere")
-        with pytest.raises(DataError, match=r"cow: a link out of"):
+        with pytest.raises(DataError, match=r"cow: leads out of"):
             labelled(photos)
         source = open_source(Data(source=str(photos), follow_links=True))
         assert source.classes == ("cat", "cow", "dog")
@@ -823,7 +825,7 @@ class TestLinks:
     def test_training_images_elsewhere(self, photos: Path, tmp_path: Path) -> None:
         (tmp_path / "data").mkdir()
         (tmp_path / "data" / "train").symlink_to(photos)
-        with pytest.raises(DataError, match=r"train: a link out of"):
+        with pytest.raises(DataError, match=r"train: leads out of"):
             labelled(tmp_path / "data")
 
     def test_folders_that_are_too_deep(self, photos: Path) -> None:

@@ -17,6 +17,7 @@ from rich.table import Table
 from cotransport import model_commands, signals
 from cotransport.console import FLAG, err, out, shown, told_how_to_go_on
 from cotransport.errors import CotransportError, CotransportWarning
+from cotransport.machine import end_with_parent
 from cotransport.version import __version__
 
 if TYPE_CHECKING:
@@ -39,12 +40,17 @@ app.add_typer(model_commands.app)
 def main() -> None:
     """Run the command; a user's mistake ends in one message and exit code 2, never in a stack trace."""
     warnings.showwarning = _show_warning  # type: ignore[assignment]  # it takes all the arguments and needs two
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by who has started us
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (for as long as we live)
     first = _is_first_process()
     if not first:
+        if os.environ.get("LOCAL_RANK", "0") not in {"", "0"}:  # it was started by another process of ours
+            end_with_parent()
         err.quiet = out.quiet = True  # all of them come to the same error
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # nor need all say that the first one is gone
     try:
-        with signals.handled():
+        with signals.handled(follower=not first):
             app()
     except CotransportError as error:
         err.print(f"[bold red]error:[/] {shown(error)}", soft_wrap=True)

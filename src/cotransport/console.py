@@ -34,9 +34,14 @@ def shown(words: object) -> str:
 
 
 def print_json(values: object, indent: int | None = 1) -> None:
-    """Print JSON, also of file names that are not valid text."""
+    """Print JSON in which all that is not printable, as in hostile names, is escaped."""
     text = json.dumps(values, indent=indent, ensure_ascii=False)
-    print(text.encode("utf-8", "backslashreplace").decode())
+    lines = (line if line.isprintable() else _escaped(line) for line in text.split("\n"))
+    print("\n".join(lines))
+
+
+def _escaped(text: str) -> str:
+    return "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text)
 
 
 @contextmanager

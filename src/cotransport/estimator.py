@@ -42,7 +42,7 @@ from cotransport.data import (
 from cotransport.errors import ConfigError, CotransportWarning, DataError, ModelError
 from cotransport.memory import Memory, herding
 from cotransport.methods import Lesson, Method, make_method
-from cotransport.model_store import ModelStore, Snapshot
+from cotransport.model_store import LONGEST_NAME, ModelStore, Snapshot
 from cotransport.network import CosineHead, HeadAlone, Network, Output
 from cotransport.randomness import seeded
 from cotransport.training import Listener, Trainer, agreed, fabric_for
@@ -256,7 +256,10 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return Snapshot(self.settings(), state.classes, state.task_sizes, state.image_size, tensors, state.memory)
 
     def settings(self) -> dict[str, Any]:
-        """All settings but where it runs, as plain values; a module as backbone is None."""
+        """All settings but where it runs, checked, as plain values; a module as backbone is None."""
+        _check_whole("seed", self.seed, at_least=0)
+        if self.image_size is not None:
+            _check_whole("image_size", self.image_size, 1, config.LARGEST_IMAGE)
         settings: dict[str, Any] = {
             name: self._section(kind, name).model_dump(mode="json") for name, kind in SECTIONS.items()
         }
@@ -297,6 +300,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 device=device,
                 **{name: _as_settings(kind, settings.pop(name, {}), name) for name, kind in SECTIONS.items()},
             )
+            classifier.settings()  # an error where one cannot be used
             network = classifier._remade_network(snapshot)
         except ConfigError as error:
             raise ModelError(
@@ -443,7 +447,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """A lesson's images as the network sees them: in the first lesson of the size asked for, or their own."""
         size = self.state_.image_size if hasattr(self, "state_") else self.image_size
         if size is not None:
-            _check_whole("image_size", size, at_least=1)
+            _check_whole("image_size", size, 1, config.LARGEST_IMAGE)
         return labelled(images, labels, size)
 
     def _new_network(self, method: Method, lesson: Lesson, before: State | None, trainer: Trainer) -> Network:
@@ -496,8 +500,11 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             if name.startswith("network.")
         }
         wanted = network.state_dict()
-        if len({tensor.dtype for tensor in stored.values() if tensor.is_floating_point()}) > 1:
-            raise ModelError("the weights are of several precisions. Restore the model from a backup")
+        precisions = {tensor.dtype for tensor in stored.values() if tensor.is_floating_point()}
+        if len(precisions) > 1 or not precisions <= {torch.float16, torch.bfloat16, torch.float32, torch.float64}:
+            raise ModelError("the weights are of several or unknown precisions. Restore the model from a backup")
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in stored.values()):
+            raise ModelError("some weights are not finite numbers. Restore the model from a backup")
         for name in (*wanted, *stored):
             pair = [_kind(part[name]) if name in part else None for part in (wanted, stored)]
             if pair[0] != pair[1]:
@@ -640,9 +647,9 @@ def _check_exemplars(method: Method, allowed: Budget, memory: Memory, data: Labe
         raise ConfigError(f"memory: {wanted}, and there is none of {names}. Give images of them too, by partial_fit")
 
 
-def _check_whole(name: str, value: object, at_least: int) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not at_least <= value < 2**31:
-        raise ConfigError(f"{name}: give a whole number from {at_least} to 2**31 - 1, not {config.shown(value)}")
+def _check_whole(name: str, value: object, at_least: int, at_most: int = 2**31 - 1) -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not at_least <= value <= at_most:
+        raise ConfigError(f"{name}: give a whole number from {at_least} to {at_most:,}, not {config.shown(value)}")
 
 
 def _renumbered(data: LabelledImages, known: tuple[Label, ...], known_classes: bool) -> LabelledImages:
@@ -650,6 +657,8 @@ def _renumbered(data: LabelledImages, known: tuple[Label, ...], known_classes: b
     for name, count in zip(data.classes, data.counts().tolist(), strict=True):
         if count == 0:
             raise DataError(f"the class {name!r} has no images. Give at least one, or leave the class out")
+        if isinstance(name, str) and len(name) > LONGEST_NAME:
+            raise DataError(f"the class {name[:40]!r}... has a name of {len(name):,} letters. Shorten it")
         if name in known and not known_classes:
             raise DataError(
                 f"the class {name!r} is known already. Leave it out, or let it learn more: known_classes='extend'"

@@ -28,6 +28,7 @@ from cotransport import metrics, signals
 from cotransport.checkpoints import Checkpoints
 from cotransport.config import Augmentation
 from cotransport.data import LabelledImages, Source, load, open_source
+from cotransport.data.splits import fingerprint
 from cotransport.errors import ConfigError, DataError, ModelError, RunError
 from cotransport.estimator import IncrementalClassifier
 from cotransport.files import explained, read_json, write_json
@@ -43,6 +44,9 @@ from cotransport.version import __version__
 
 STARTED = "recipe.json"
 """Written when a run begins; a folder with it and without a result is an unfinished run."""
+
+IMAGES = "images"
+"""In it, beside the recipe: by which the images are recognised that the run began with."""
 
 EPOCHS = "epochs.json"
 """The epochs of each task, written before its first step: what a time budget bought once is followed afterwards."""
@@ -108,6 +112,8 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = Fa
     if pending:
         stream = TaskStream(load(source, recipe.data), split)
         check_classes(stream)
+        images = fingerprint(stream.data)
+        agreed(fabric, lambda: _same_images(images, [out / folder for folder in pending]))
         for one in runs_of(recipe):
             if one.folder not in pending:
                 continue
@@ -115,7 +121,7 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = Fa
             if first:
                 with explained(folder):
                     folder.mkdir(parents=True, exist_ok=True)
-                write_json(folder / STARTED, _dump(recipe))
+                write_json(folder / STARTED, _dump(recipe) | {IMAGES: images})
             result = _one_run(recipe, one, stream, folder, pending[one.folder], watcher)
             if first:
                 result.save(folder)
@@ -143,6 +149,7 @@ def _one_run(recipe: Recipe, one: Run, stream: TaskStream, folder: Path, epochs:
 
             def listen(figures: Figures, task: int = task.number, told: list[Figures] = told) -> None:
                 if first and not told:
+                    epochs.extend([1] * (task - len(epochs)))  # of tasks in which nothing was trained
                     epochs[task : task + 1] = [figures.epochs]
                     write_json(folder / EPOCHS, epochs)
                 told[:] = [figures]
@@ -500,6 +507,16 @@ def _same_recipe(recipe: Recipe, one: Run, begun_with: dict[str, Any], folder: P
             f"{folder}: a run of another recipe (it differs in {', '.join(different)}). "
             "Choose another --out, or start anew with --overwrite"
         )
+
+
+def _same_images(images: str, folders: Sequence[Path]) -> None:
+    """An error if an unfinished run began with other images than there are now."""
+    for folder in folders:
+        if (folder / STARTED).exists() and _begun_with(folder / STARTED).get(IMAGES, images) != images:
+            raise RunError(
+                f"{folder}: the images have changed since this run began. Put them back and go on with --resume, or "
+                "start it anew with --overwrite"
+            )
 
 
 def _method_dump(recipe: dict[str, Any], label: str) -> dict[str, Any] | None:

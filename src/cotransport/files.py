@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ from cotransport.errors import CotransportError, StorageError
 PART = ".part"
 """End of the names of files that are being written."""
 LARGEST_JSON = 64 << 20
-"""Bytes of a JSON file that is read at all."""
+"""Bytes of a JSON file that is read at all,"""
+DEEPEST_JSON = 64
+"""and values within values."""
 _REMEDY = "Free some space or check the path and its permissions, and try again. Everything saved before is still there"
 
 
@@ -32,6 +35,7 @@ def written(path: Path) -> Iterator[Path]:
     beside = path.with_name(f".{path.name}{PART}")
     try:
         with explained(path):
+            beside.unlink(missing_ok=True)  # it may be a link to something else
             yield beside
             _sync(beside)
             beside.replace(path)
@@ -72,7 +76,9 @@ def write_json(path: Path, values: object) -> None:
 
 
 def read_text(path: Path) -> bytes:
-    """The bytes of a JSON file; ValueError if it is larger than anything we write."""
+    """The bytes of a JSON file; ValueError if it is no file, or larger than anything we write."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError("not a file")  # a pipe would keep us waiting
     with path.open("rb") as file:
         text = file.read(LARGEST_JSON + 1)
     if len(text) > LARGEST_JSON:
@@ -83,9 +89,21 @@ def read_text(path: Path) -> bytes:
 def read_json(path: Path) -> Any:  # noqa: ANN401 (whatever is in the file)
     """What a JSON file holds; ValueError if it is none."""
     try:
-        return json.loads(read_text(path))
+        values = json.loads(read_text(path))
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    level, depth = [values], 0
+    while level := [part for value in level for part in _parts(value)]:
+        depth += 1
+        if depth > DEEPEST_JSON:
+            raise ValueError("nested too deeply")
+    return values
+
+
+def _parts(value: object) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def checksum(path: Path) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 from pathlib import Path
 
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _KEPT = 1 << 30
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
+_SIGNAL_AT_PARENTS_DEATH = 1  # of Linux's prctl
 
 
 def available_cores() -> int:
@@ -32,10 +34,24 @@ def keep_freed_memory() -> None:
     Otherwise the large tensors of each training step on the CPU are given back to the system and asked for again, and
     every page of them costs a fault: about a tenth of the fast net's time.
     """
-    try:
-        libc = ctypes.CDLL("libc.so.6")
-    except OSError:
+    libc = _libc()
+    if libc is None:
         return
     # only if the first is accepted: less trimming alone would switch off what glibc does by itself
     if libc.mallopt(_MMAP_THRESHOLD, _KEPT) or libc.mallopt(_MMAP_THRESHOLD, 32 << 20):
         libc.mallopt(_TRIM_THRESHOLD, _KEPT)
+
+
+def end_with_parent() -> None:
+    """Let Linux end this process when the one that has started it ends, however it does."""
+    libc = _libc()
+    if libc is not None:
+        libc.prctl(_SIGNAL_AT_PARENTS_DEATH, signal.SIGKILL)
+
+
+def _libc() -> ctypes.CDLL | None:
+    """The C library, where it is glibc."""
+    try:
+        return ctypes.CDLL("libc.so.6")
+    except OSError:
+        return None

@@ -182,7 +182,7 @@ def predict(
     form = Format.jsonl if as_json else form
     paths, nothing = _files(images)
     if not paths:
-        raise DataError(f"{nothing[0]}: no images there. Check the path")
+        raise DataError(f"{nothing[0] or 'an empty name'}: no images there. Check the path")
     for word in nothing:
         err.print(f"[red]{shown(word)}: no images there[/]", soft_wrap=True)
     classifier = IncrementalClassifier.load(model, version)
@@ -261,7 +261,8 @@ def info(model: Model, as_json: AsJson = False) -> None:
         soft_wrap=True,
     )
     table = Table("", "version", "from", "classes", "accuracy", "forgetting", "size", "made", box=None)
-    for one in facts["versions"]:
+    latest = facts["versions"][-SHOWN:]
+    for one in latest:
         forgetting = one.get("forgetting")
         table.add_row(
             "→" if one["version"] == facts["current"] else "",
@@ -271,15 +272,18 @@ def info(model: Model, as_json: AsJson = False) -> None:
             _percent(one.get("accuracy")),
             "–" if forgetting is None else f"{forgetting:.1f}",
             _size(one["bytes"]),
-            one["made"][:10],
+            shown(one["made"][:10]),
         )
     out.print(table)
-    for one in facts["versions"]:
+    if len(facts["versions"]) > SHOWN:
+        out.print(f"the latest {SHOWN} of {len(facts['versions']):,} versions; --json has all", style="dim")
+    for one in latest:
         names = one.get("new_classes", [])
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         learned = ", ".join(str(name) for name in names[:SHOWN]) + more
         notes = [f"version {one['version']} learned {learned}"] if names else []
-        notes += [f"version {one['version']} was refused: {one['refused']}"] if one["refused"] else []
+        at_first = " at first" if one["version"] == facts["current"] else ""
+        notes += [f"version {one['version']} was refused{at_first}: {one['refused']}"] if one["refused"] else []
         notes += [f"version {one['version']} is damaged: {one['damaged']}"] if one["damaged"] else []
         for note in notes:
             out.print(shown(note), style="dim", soft_wrap=True)
@@ -363,7 +367,9 @@ def _files(images: Iterable[str]) -> tuple[list[Path], list[str]]:
     nothing: list[str] = []
     for word in images:
         path = Path(word)
-        if path.is_dir():
+        if not word:
+            found = []
+        elif path.is_dir():
             found = images_below(path)
         elif not path.exists() and glob.has_magic(word):
             matches = [Path(match) for match in sorted(glob.glob(word, recursive=True))]  # noqa: PTH207 (absolute ones too)
@@ -396,7 +402,7 @@ def _print_predictions(answers: Iterable[Prediction], form: Format, top: int) ->
             best = [{"class": name, "probability": share} for name, share in answer.classes]
             print_json({"image": answer.path, "predictions": best, "error": answer.error}, indent=None)
         elif form is Format.csv:
-            cells = [cell for name, share in answer.classes for cell in (name, f"{share:.6f}")]
+            cells = [cell for name, share in answer.classes for cell in (visible(name), f"{share:.6f}")]
             writer.writerow([visible(answer.path), *cells, *[""] * (2 * top - len(cells)), visible(answer.error or "")])
         elif answer.error is None:
             for place, (name, share) in enumerate(answer.classes):
@@ -418,7 +424,8 @@ def _show_outcome(model: Path, outcome: Outcome, *, as_json: bool) -> None:
         return
     if outcome.already and outcome.refused is None:
         again = f"cotransport rollback {shown(model)}"
-        told = f"version {outcome.version} has learned exactly these images before: nothing to do"
+        done = "it is current now" if outcome.promoted else "nothing to do"
+        told = f"version {outcome.version} has learned exactly these images before: {done}"
         out.print(f"{told}. To learn them otherwise, go back first: {again}", soft_wrap=True)
         return
     _show_changes(report.per_class, report.lesson.new_classes)

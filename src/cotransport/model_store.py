@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,9 +31,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from cotransport.config import LARGEST_IMAGE
 from cotransport.data import EncodedImages, Images, Label, PixelImages
 from cotransport.data.decoding import Encoded, Item, png
-from cotransport.data.images import independent, squares
+from cotransport.data.images import fits_memory, independent, squares
 from cotransport.errors import ModelError
 from cotransport.files import (
     checksum,
@@ -53,14 +55,23 @@ FORMAT = 1
 MANIFEST, LOCK = "manifest.json", ".lock"
 VERSIONS, IMAGES, UNFINISHED = "versions", "images", "unfinished"
 WEIGHTS, MODEL, METRICS = "weights.safetensors", "model.json", "metrics.json"
+MOST_VERSIONS = 10**6
+"""Numbers that versions may have."""
 ROWS_AT_ONCE = 1024
 """Images that are encoded and written together."""
-LARGEST_IMAGE = 8192
-"""Side of the images that a network sees, at most: a larger one in a file is a mistake, or malice."""
+LONGEST_NAME = 1000
+"""Letters of a class's name, at most."""
+_OURS = {
+    VERSIONS: re.compile(r"\.?\d{4,6}(\.part)?"),
+    IMAGES: re.compile(r"\.?\d{4,6}\.parquet(\.part)?"),
+    UNFINISHED: re.compile(r"\.?(lesson\.json|training-.*\.safetensors)(\.part)?|\d+"),
+}
+"""What a writer may leave in each folder: nothing else is ever removed."""
 
 RecordType = TypeVar("RecordType", bound="_Record")
-Number = Annotated[int, Field(ge=1, lt=10**6)]
-Count = Annotated[int, Field(ge=0)]
+Number = Annotated[int, Field(ge=1, lt=MOST_VERSIONS)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Name = Annotated[str, Field(max_length=LONGEST_NAME)]
 ImageFile = Annotated[str, Field(pattern=r"^[1-9]\d{0,5}$")]
 
 
@@ -132,7 +143,7 @@ class _Model(_Record):
 
     release: str
     """Of this package, that wrote it."""
-    classes: list[str] | list[int]
+    classes: list[Name] | list[int]
     task_sizes: list[Count]
     image_size: Annotated[int, Field(ge=1, le=LARGEST_IMAGE)]
     settings: dict[str, Any]
@@ -185,6 +196,7 @@ class ModelStore:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Make the folder, and keep other writers out of it."""
+        self._check_places()
         if self.folder.exists() and not self.exists:
             self._check_ours()
         with explained(self.folder):
@@ -201,6 +213,7 @@ class ModelStore:
 
     def manifest(self) -> Manifest:
         """What the folder holds, checked."""
+        self._check_places()
         path = self.folder / MANIFEST
         if not self.folder.is_dir():
             raise ModelError(f"{self.folder}: no such folder. `cotransport learn {self.folder} DATA` makes a model")
@@ -218,6 +231,8 @@ class ModelStore:
         manifest, values = self._parsed(Manifest, path), self._json(path)
         if values.get("checksum") != seal(values):
             raise ModelError(f"{path}: damaged or changed by hand (its checksum differs). Restore it from a backup")
+        if len({version.number for version in manifest.versions}) < len(manifest.versions):
+            raise ModelError(f"{path}: two versions have the same number. Restore it from a backup")
         return manifest
 
     def read(self, number: int | None = None) -> Snapshot:
@@ -231,6 +246,8 @@ class ModelStore:
         model = self._parsed(_Model, path)
         if not len(model.classes) == sum(model.task_sizes) == len(model.exemplars) >= len(model.held_out):
             raise ModelError(f"{path}: the numbers of classes do not agree. Restore it from a backup")
+        if len(set(model.classes)) < len(model.classes):
+            raise ModelError(f"{path}: two classes have the same name. Restore it from a backup")
         metrics = self._json(metrics_path)
         try:
             tensors = {name: tensor.clone() for name, tensor in load_file(weights).items()}
@@ -264,6 +281,8 @@ class ModelStore:
         """Add a version and make it current unless it is refused; returns its number. Needs `locked`."""
         manifest = self.manifest() if self.exists else Manifest()
         number = max((version.number for version in manifest.versions), default=0) + 1
+        if number >= MOST_VERSIONS:
+            raise ModelError(f"{self.folder}: it has had too many versions. Begin a new model")
         with explained(self.folder):
             for name in (VERSIONS, IMAGES):
                 (self.folder / name).mkdir(exist_ok=True)
@@ -303,7 +322,7 @@ class ModelStore:
         """Make another version the one that is read and taught further, refused or not. Needs `locked`."""
         manifest = self.manifest()
         version = manifest.version(number)
-        for name in version.files:
+        for name in (WEIGHTS, MODEL, METRICS):
             self._checked(version, name)
         for image_file in version.images:
             self._check(self._image_file(image_file), self._image_record(manifest, image_file))
@@ -346,12 +365,10 @@ class ModelStore:
         """Remove what the manifest does not name: the remains of a writer that was killed."""
         versions = {self._place(version.number) for version in manifest.versions}
         images = {self._image_file(int(name)) for name in manifest.images}
-        for path in (self.folder / VERSIONS).iterdir():
-            if path not in versions:
-                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        for path in (self.folder / IMAGES).iterdir():
-            if path not in images:
-                path.unlink()
+        for name, kept in ((VERSIONS, versions), (IMAGES, images)):
+            for path in (self.folder / name).iterdir():
+                if path not in kept and _OURS[name].fullmatch(path.name):
+                    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
     def _images(self, manifest: Manifest, classes: Sequence[_Rows], size: int) -> tuple[Images, ...]:
         """The images of each class, read from their files."""
@@ -368,8 +385,9 @@ class ModelStore:
                     raise ModelError(f"{self._image_file(file)}: has fewer images than a version refers to")
                 own += tables[file][first : first + count]
             chosen.append(own)
+        in_memory = fits_memory(sum(map(len, chosen)), size)  # as they were when they came, unless somebody lies
         return tuple(
-            PixelImages(squares(own, size)) if rows.pixels else EncodedImages.of(own, size)
+            PixelImages(squares(own, size)) if rows.pixels and in_memory else EncodedImages.of(own, size)
             for own, rows in zip(chosen, classes, strict=True)
         )
 
@@ -404,7 +422,7 @@ class ModelStore:
 
     def _check(self, path: Path, record: FileRecord) -> None:
         """An error unless a file is the one that was written."""
-        if path.is_symlink() or not path.is_file():
+        if path.is_symlink() or path.parent.is_symlink() or not path.is_file():
             raise ModelError(f"{path}: missing, or not a file. {self._remedy(path)}")
         try:
             same = path.stat().st_size == record.bytes and checksum(path) == record.sha256
@@ -438,12 +456,21 @@ class ModelStore:
         """An error if the folder holds something else than the beginning of a model."""
         if not self.folder.is_dir():
             raise ModelError(f"{self.folder}: a file. Give a new folder's name, or a model's")
-        known = {LOCK, VERSIONS, IMAGES, UNFINISHED, f".{MANIFEST}.part"}
-        for path in self.folder.iterdir():
-            if path.name not in known:
+        found = list(self.folder.iterdir())
+        begun = (self.folder / LOCK).exists()  # the first thing that a writer makes
+        for path in found:
+            known = begun and path.name in {LOCK, f".{MANIFEST}.part", *_OURS}
+            inside = list(path.iterdir()) if known and path.is_dir() else []
+            if not known or not all(_OURS[path.name].fullmatch(one.name) for one in inside):
                 raise ModelError(
                     f"{self.folder}: not a model, and not empty ({path.name}). Give a new folder's name, or a model's"
                 )
+
+    def _check_places(self) -> None:
+        """An error if a link stands where a model has a folder or a file of its own: it may lead anywhere."""
+        for name in (MANIFEST, LOCK, *_OURS):
+            if (self.folder / name).is_symlink():
+                raise ModelError(f"{self.folder / name}: a link, which a model never has. Restore it from a backup")
 
     def _place(self, number: int) -> Path:
         return self.folder / VERSIONS / f"{number:04d}"
@@ -532,6 +559,8 @@ def _read_column(path: Path, name: str) -> list[Any]:
         values: list[Any] = parquet.read_table(path, columns=[name]).column(name).to_pylist()
     except Exception as error:  # the library raises many kinds for a damaged file
         raise ModelError(f"{path}: damaged ({str(error).splitlines()[0]}). Restore it from a backup") from None
+    if not all(isinstance(value, str if name == "name" else bytes) for value in values):
+        raise ModelError(f"{path}: damaged (the column {name!r} holds something else). Restore it from a backup")
     return values
 
 

@@ -9,13 +9,13 @@ import hashlib
 import json
 import shutil
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
-import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -27,7 +27,6 @@ from cotransport.data import (
     Images,
     Label,
     LabelledImages,
-    PixelImages,
     Source,
     evaluation_squares,
     fitted,
@@ -35,8 +34,8 @@ from cotransport.data import (
     joined,
     open_source,
 )
-from cotransport.data.splits import DataSet, Splits, divided
-from cotransport.errors import ConfigError, DataError, ModelError
+from cotransport.data.splits import DataSet, Splits, divided, fingerprint
+from cotransport.errors import ConfigError, CotransportWarning, DataError, ModelError
 from cotransport.estimator import SECTIONS, IncrementalClassifier
 from cotransport.files import explained, read_json, storable, write_json
 from cotransport.memory import Memory
@@ -110,7 +109,9 @@ class Outcome(NamedTuple):
     refused: str | None
     """Why the version is not the current one, if it is not."""
     already: bool
-    """Whether the model had learned exactly these images before, so that nothing was done."""
+    """Whether the model had learned exactly these images before, so that nothing was trained,"""
+    promoted: bool = False
+    """and whether the version that has was made current instead."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,7 @@ def learn(
     with ExitStack() as opened:
         agreed(fabric, lambda: opened.enter_context(store.locked()))
         model = _opened(store)
+        agreed(fabric, lambda: _tidied(model))
         pupil = _prepared(model, data, wishes, gpu=fabric.device.type != "cpu")
         known = agreed(fabric, lambda: _learned_before(model, pupil, wishes))
         if known is not None:
@@ -242,7 +244,7 @@ def _prepared(model: _Model, data: str, wishes: Wishes, *, gpu: bool) -> _Pupil:
         "known_classes": wishes.known_classes,
         "settings": classifier.settings(),
     }
-    return _Pupil(classifier, chosen, train, test, _fingerprint(images), request)
+    return _Pupil(classifier, chosen, train, test, fingerprint(images), request)
 
 
 def _learned_before(model: _Model, pupil: _Pupil, wishes: Wishes) -> Outcome | None:
@@ -256,11 +258,17 @@ def _learned_before(model: _Model, pupil: _Pupil, wishes: Wishes) -> Outcome | N
     report = _report(store, version)
     assert report is not None
     refused = None if version.number == model.current else _refusal(report, wishes.max_forgetting)
-    if refused is None and version.number != model.current:
+    promoted = refused is None and version.number != model.current
+    if promoted:
         store.make_current(version.number)
-    if _begun(store).get("id") == pupil.id:  # killed between writing the version and removing this
-        shutil.rmtree(store.unfinished, ignore_errors=True)
-    return Outcome(version.number, report, refused, already=True)
+    return Outcome(version.number, report, refused, already=True, promoted=promoted)
+
+
+def _tidied(model: _Model) -> None:
+    """Remove what is left of a lesson that is finished, or was never begun: its process was killed at the very end."""
+    begun = _begun(model.store)
+    if not begun or begun.get("id") in {lesson.id for lesson in model.lessons.values()}:
+        shutil.rmtree(model.store.unfinished, ignore_errors=True)
 
 
 def _taught(model: _Model, pupil: _Pupil, wishes: Wishes, epochs: int | None, observer: Observer) -> Outcome:
@@ -561,39 +569,15 @@ def _taken_up(store: ModelStore, pupil: _Pupil, *, overwrite: bool) -> int | Non
             f"{', '.join(different)}. Repeat its command to go on with it, or throw it away with --overwrite"
         )
     epochs = begun.get("epochs")
+    if begun and not different and not overwrite and begun.get("id") != pupil.id:
+        message = f"{begun['data']}: the images have changed since this lesson was begun, so it begins anew"
+        warnings.warn(message, CotransportWarning, stacklevel=2)
     if overwrite or begun.get("id") != pupil.id or not isinstance(epochs, int) or epochs < 1:
         epochs = None  # what is left of another lesson, or of other images, must not be gone on with
         shutil.rmtree(store.unfinished, ignore_errors=True)
     with explained(store.unfinished):
         store.unfinished.mkdir(exist_ok=True)
     return epochs
-
-
-def _fingerprint(images: Splits) -> str:
-    """By which the same images and labels are recognised."""
-    digest = hashlib.sha256()
-    for part in filter(None, images):
-        digest.update(json.dumps([part.images.size, part.classes]).encode())
-        digest.update(part.labels.numpy().tobytes())
-        if isinstance(part.images, PixelImages):
-            digest.update(part.images.pixels.numpy().tobytes())
-            continue
-        for place in range(len(part.images)):
-            item = part.images.item(place)
-            if isinstance(item, Path):
-                digest.update(_status(item))
-            else:
-                digest.update(item.tobytes() if isinstance(item, np.ndarray) else item.data)
-    return digest.hexdigest()
-
-
-def _status(path: Path) -> bytes:
-    """By which a file is recognised without being read."""
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}). Put the file back") from None
-    return json.dumps([str(path), status.st_size, status.st_mtime_ns]).encode()
 
 
 def _held_out(before: Snapshot | None, test: LabelledImages, classes: Sequence[Label]) -> Memory:
@@ -670,6 +654,7 @@ def info(folder: Path) -> dict[str, Any]:
     """What there is to say of a model and its versions; of a damaged version, what is wrong with it."""
     store = ModelStore(folder)
     manifest = store.manifest()
+    begun, finished = _begun(store), set[str | None]()
     facts: dict[int, Facts] = {}
     versions: list[dict[str, Any]] = []
     for version in manifest.versions:
@@ -682,6 +667,7 @@ def info(folder: Path) -> dict[str, Any]:
             versions.append(told | {"damaged": str(error)})
             continue
         facts[version.number] = own
+        finished.add(None if report is None else report.lesson.id)
         before = facts[version.parent].classes if version.parent in facts else ()
         versions.append(
             told
@@ -708,7 +694,7 @@ def info(folder: Path) -> dict[str, Any]:
         "exemplars": current.exemplars,
         "held_out": current.held_out,
         "bytes": sum(version["bytes"] for version in versions) + sum(file.bytes for file in manifest.images.values()),
-        "unfinished": _begun(store).get("data"),
+        "unfinished": None if begun.get("id") in finished else begun.get("data"),
         "versions": versions,
     }
 

@@ -26,6 +26,7 @@ class _Asked:
 
     number: int | None = None
     deferred = 0
+    follower = False
 
 
 def requested() -> bool:
@@ -49,8 +50,12 @@ def deferred() -> Iterator[None]:
 
 
 @contextmanager
-def handled() -> Iterator[None]:
-    """Inside, SIGINT and SIGTERM raise `Interrupted`, or are noted where they are deferred."""
+def handled(*, follower: bool = False) -> Iterator[None]:
+    """Inside, SIGINT and SIGTERM raise `Interrupted`, or are noted where they are deferred.
+
+    follower : they are only noted, because the first of several processes decides when all of them end.
+    """
+    _Asked.follower = follower
     before = {number: signal.getsignal(number) for number in SIGNALS}
     for number in SIGNALS:
         signal.signal(number, _take_note)
@@ -71,5 +76,5 @@ def ignore() -> None:
 def _take_note(number: int, frame: FrameType | None) -> None:
     again = requested()
     _Asked.number = number
-    if again or not _Asked.deferred:
+    if not _Asked.follower and (again or not _Asked.deferred):
         raise Interrupted(number)

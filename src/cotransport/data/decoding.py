@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -141,6 +142,8 @@ def _reason(error: Exception) -> str:
 
 
 def _opened(item: Path | Encoded) -> Image.Image:
+    if isinstance(item, Path) and not stat.S_ISREG(mode := item.stat().st_mode) and not stat.S_ISDIR(mode):
+        raise DataError(f"{item}: a pipe or a device, not a file. Remove it")  # it would keep us waiting
     image = Image.open(io.BytesIO(item.data) if isinstance(item, Encoded) else item, formats=FORMATS)
     if Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS:
         image.close()

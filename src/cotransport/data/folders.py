@@ -33,7 +33,7 @@ class ImageFolder:
         self._root = None if settings.follow_links else folder
         if _subfolders(folder / "train"):  # otherwise it is a class of that name
             self._train = folder / "train"
-            _check_inside(self._train, self._root)
+            _check_link(self._train, self._root)
             self._test = next((folder / split for split in TEST_SPLITS if (folder / split).is_dir()), None)
 
     @cached_property
@@ -47,7 +47,7 @@ class ImageFolder:
         if self._test is None:
             (images,) = stored_alike([train.items], self._settings.image_size)
             return Splits(LabelledImages(images, train.labels, self.classes), None)
-        _check_inside(self._test, self._root)
+        _check_link(self._test, self._root)
         test = _files(self._test, self.classes, self._root)
         train_images, test_images = stored_alike([train.items, test.items], self._settings.image_size)
         return Splits(
@@ -76,7 +76,7 @@ def _class_folders(folder: Path, root: Path | None) -> dict[str, Path]:
     for name, path in named:
         if not name.isprintable():
             raise DataError(f"{folder}: a subfolder's name has characters that cannot be shown: {name!r}. Rename it")
-        _check_inside(path, root)
+        _check_link(path, root)
     distinct((name for name, _ in named), str(folder))
     return dict(named)
 
@@ -126,7 +126,7 @@ def _visible_files(folder: Path, root: Path | None) -> list[Path]:
         for path in _entries(here):
             if path.name.startswith("."):
                 continue
-            _check_inside(path, root)
+            _check_link(path, root)
             if path.is_dir() and not path.is_symlink():  # a link to a folder inside would show its images twice
                 folders.append((path, depth + 1))
             elif path.is_file():
@@ -141,16 +141,25 @@ def _entries(folder: Path) -> list[Path]:
         raise DataError(f"{folder}: cannot be read ({error.strerror}). Check its permissions") from None
 
 
-def _check_inside(path: Path, root: Path | None) -> None:
+def _check_link(path: Path, root: Path | None) -> None:
     """An error if a link leads out of the folder that the user has named: it might show what is not theirs."""
-    if root is None or not path.is_symlink():
+    if path.is_symlink():
+        check_inside(path, root)
+
+
+def check_inside(path: Path, root: Path | None) -> None:
+    """An error unless a path, all links followed, is below a folder, if there is one."""
+    if root is None:
         return
     try:
         inside = path.resolve().is_relative_to(root.resolve())
     except (OSError, RuntimeError):  # a link to itself
         raise DataError(f"{path}: a link that leads nowhere. Remove it") from None
     if not inside:
-        raise DataError(f"{path}: a link out of {root}. Put a copy there, or allow links with data.follow_links: true")
+        raise DataError(
+            f"{path}: leads out of {root}. Put a copy there, or allow that with data.follow_links: true "
+            "(--set data.follow_links=true)"
+        )
 
 
 def _is_image(path: Path) -> bool:

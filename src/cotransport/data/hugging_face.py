@@ -17,6 +17,7 @@ from torch import Tensor
 
 from cotransport.config import Augmentation, Data, nearest
 from cotransport.data.decoding import Encoded, Item
+from cotransport.data.folders import check_inside
 from cotransport.data.images import Label, LabelledImages, stored_alike
 from cotransport.data.splits import TEST_SPLITS, Splits, distinct
 from cotransport.errors import CotransportWarning, DataError
@@ -92,10 +93,9 @@ class HuggingFace:
                 CotransportWarning,
                 stacklevel=3,
             )
-        numbers = [number[label] for label in labels if label is not None]
-        return _Rows(
-            *self._images(split), places, torch.tensor(numbers, dtype=torch.int64), f"{self._location} {split}"
-        )
+        numbers = torch.tensor([number[label] for label in labels if label is not None], dtype=torch.int64)
+        root = None if self._settings.follow_links else self._folder
+        return _Rows(*self._images(split), places, numbers, f"{self._location} {split}", root)
 
     def _labels(self, split: str) -> list[Label | None]:
         """The labels of a split's rows by class name, None where there is none."""
@@ -230,6 +230,8 @@ class _Rows(Sequence[Item]):
     labels: Tensor
     """int64 (n,): the classes of their images."""
     name: str
+    root: Path | None
+    """The folder that files which rows refer to must be in, if any."""
 
     def __len__(self) -> int:
         return len(self.places)
@@ -240,5 +242,7 @@ class _Rows(Sequence[Item]):
         if image.is_valid and image["bytes"].is_valid:
             return Encoded(image["bytes"].as_py(), f"{self.name}, row {row}")
         if image.is_valid and image["path"].is_valid:
-            return Path(image["path"].as_py())
+            path = Path(image["path"].as_py())
+            check_inside(path, self.root)
+            return path
         raise DataError(f"{self.name}, row {row}: no image in the column {self.column!r}. Remove the row")

@@ -195,7 +195,7 @@ def stored_alike(parts: Sequence[Sequence[Item]], size: int | None) -> list[Imag
     """Training and test items in the same storage and of the same size: without a size, the first part's own."""
     if size is None:
         size = _natural_size(parts[0])
-    if _fits_memory(sum(len(items) for items in parts), size):
+    if fits_memory(sum(len(items) for items in parts), size):
         return [PixelImages(squares(items, size)) for items in parts]
     for items in parts:
         for index in spread(len(items), HEADERS):
@@ -203,7 +203,8 @@ def stored_alike(parts: Sequence[Sequence[Item]], size: int | None) -> list[Imag
     return [EncodedImages.of(items, size) for items in parts]
 
 
-def _fits_memory(count: int, size: int) -> bool:
+def fits_memory(count: int, size: int) -> bool:
+    """Whether so many images of a size are kept as pixels."""
     return size <= IN_MEMORY_SIDE and count * size * size * 3 <= IN_MEMORY_BYTES
 
 
@@ -211,7 +212,7 @@ def fitted(images: Images, size: int) -> Images:
     """The same images for a network that sees squares of this size."""
     if images.size == size:
         return images
-    if isinstance(images, EncodedImages) and not _fits_memory(len(images), size):
+    if isinstance(images, EncodedImages) and not fits_memory(len(images), size):
         return EncodedImages(images.origins, images.origin, images.row, size)
     return stored(_Items(images), size)
 

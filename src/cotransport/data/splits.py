@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import warnings
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from cotransport.data.images import Label, LabelledImages
+from cotransport.data.decoding import Item
+from cotransport.data.images import Label, LabelledImages, PixelImages, independent, spread
 from cotransport.errors import CotransportWarning, DataError
 
 TEST_SPLITS = ("test", "validation", "valid", "val")
 """What test images are called, the best name first."""
+LOOKED_AT = 1000
+"""Images whose bytes a fingerprint goes by, at most, where they are not in memory."""
 _SEED = 1993
 
 
@@ -52,6 +58,35 @@ def divided(data: LabelledImages, share: float, at_most: int | None = None) -> D
         warnings.warn(message, CotransportWarning, stacklevel=2)
     train, test = (torch.from_numpy(np.sort(np.concatenate(parts))) for parts in (kept, held))
     return DataSet(data.take(train), data.take(test))
+
+
+def fingerprint(parts: Iterable[LabelledImages | None]) -> str:
+    """By which the same images and labels are recognised, wherever they are and whenever they were written.
+
+    Of images that are not in memory all files' sizes count, and the contents of an evenly spread thousand.
+    """
+    digest = hashlib.sha256()
+    for part in filter(None, parts):
+        digest.update(json.dumps([part.images.size, part.classes]).encode())
+        digest.update(part.labels.numpy().tobytes())
+        if isinstance(part.images, PixelImages):
+            digest.update(part.images.pixels.numpy().tobytes())
+            continue
+        if len(part) and isinstance(part.images.item(0), Path):
+            sizes = [_bytes(part.images.item(place)) for place in range(len(part))]
+            digest.update(json.dumps(sizes).encode())
+        for place in spread(len(part), LOOKED_AT):
+            digest.update(independent(part.images.item(place)).data)
+    return digest.hexdigest()
+
+
+def _bytes(item: Item) -> int:
+    if not isinstance(item, Path):
+        return len(independent(item).data)
+    try:
+        return item.stat().st_size
+    except OSError as error:
+        raise DataError(f"{item}: cannot be read ({error.strerror}). Put the file back") from None
 
 
 def distinct(names: Iterable[Label], where: str) -> tuple[Label, ...]:
