@@ -287,7 +287,7 @@ class ModelStore:
             for name in (VERSIONS, IMAGES):
                 (self.folder / name).mkdir(exist_ok=True)
             self._remove_leftovers(manifest)
-        pool = _Pool(self._stored(manifest), number)
+        pool = _Pool(self.stored(manifest), number)
         exemplars = [pool.add(images) for images in snapshot.memory.exemplars]
         held_out = [pool.add(images) for images in snapshot.held_out.exemplars]
         images = dict(manifest.images)
@@ -399,7 +399,7 @@ class ModelStore:
             )
         return record
 
-    def _stored(self, manifest: Manifest) -> dict[bytes, tuple[int, int]]:
+    def stored(self, manifest: Manifest) -> dict[bytes, tuple[int, int]]:
         """Where each image is stored, by the digest of what it shows."""
         if self._index is None:
             self._index = {}

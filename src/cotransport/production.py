@@ -216,7 +216,8 @@ def _opened(store: ModelStore) -> _Model:
     if manifest.current is None:
         raise ModelError(f"{store.folder}: no version is current. Choose one with `cotransport rollback --to`")
     snapshot, report = store.read(manifest.current), _report(store, manifest.version(manifest.current))
-    _ = snapshot.memory.exemplars, snapshot.held_out.exemplars  # better damaged now than after the training
+    # better damaged now than after the training
+    _ = snapshot.memory.exemplars, snapshot.held_out.exemplars, store.stored(manifest)
     lessons: dict[int, Lesson] = {}
     for version in manifest.versions:
         with suppress(ModelError):  # a damaged version does not keep the current one from learning
