@@ -105,6 +105,14 @@ def test_tensors_on_a_full_disk(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_others_may_read_tensors_as_they_may_read_any_file(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", 1)
+    with written(tmp_path / "a.safetensors") as beside:
+        write_tensors(beside, {"a": torch.zeros(2)})
+    modes = {path.stat().st_mode for path in tmp_path.iterdir()}
+    assert len(modes) == 1
+
+
 def test_names_that_are_not_text_can_be_stored(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", storable("caf\udce9"))
     assert read_json(tmp_path / "a.json") == "caf\\udce9"

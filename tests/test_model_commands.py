@@ -56,6 +56,28 @@ def test_learn_says_what_was_chosen_and_what_came_of_it(command: Command) -> Non
     assert "the classes known before" in told
     code, told = command("learn", "model", "second")
     assert (code, "nothing to do" in told) == (0, True)
+    assert "go back first: cotransport rollback model" in told
+    Path("model").rename("my model")
+    assert (
+        "To learn them otherwise, begin a new model"
+        in command("learn", "new", "first", *QUICK)[1] + command("learn", "new", "first")[1]
+    )
+    assert "back with: cotransport rollback 'my model' --to 2" in command("rollback", "my model")[1]
+
+
+@pytest.mark.parametrize(("method", "kept"), [("finetune", "none"), ("oracle", "all"), ("replay", "50 of each class")])
+def test_learn_says_what_is_remembered(method: str, kept: str, command: Command) -> None:
+    assert f"images remembered: {kept}" in command("learn", "m", "first", *QUICK, "--method", method)[1]
+
+
+def test_of_many_classes_some_are_shown(command: Command) -> None:
+    write(blobs(45, 3), Path("many"))
+    told = command("learn", "m", "many", *QUICK, "--epochs", "1")[1]
+    assert len([line for line in told.splitlines() if line.rstrip().endswith("new")]) == 40
+    assert "40 of 45 classes; --json has all" in told
+    told = command("learn", "m", write(blobs(5, 3, first=50), Path("more")).name)[1]
+    assert len([line for line in told.splitlines() if line.startswith(" class ")]) == 1 + 40
+    assert "40 of 50 classes, the most forgotten of the old ones; --json has all" in told
 
 
 def test_learn_in_json(command: Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,6 +123,15 @@ def test_a_refused_version_ends_with_code_3(model: Command) -> None:
         (["learn", "model", "first", "--method", "coill"], "did you mean 'coil'"),
         (["learn", "model", "first", "--set", "schedules.epochs=2"], "did you mean 'schedule'"),
         (["learn", "first", "first"], "not a model, and not empty"),
+        (
+            ["learn", "model", "first", "--image-size", "100000"],
+            "image_size: Input should be less than or equal to 8192",
+        ),
+        (
+            ["evaluate", "model", "--set", "schedul.foo=1"],
+            "--set schedul: evaluate has settings of data and device only",
+        ),
+        (["info", "first/class 0/1.png"], "a file, not a model's folder"),
         (["learn", "model", "first", "--known-classes", "maybe"], "maybe"),
         (["predict", "model", "a.jpg"], "model: no such folder"),
         (["info", "first"], "not a model"),

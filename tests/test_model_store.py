@@ -15,7 +15,7 @@ from cotransport import IncrementalClassifier
 from cotransport.config import Backbone, Device, Head
 from cotransport.data import EncodedImages, PixelImages
 from cotransport.data.decoding import Encoded, png
-from cotransport.errors import ModelError, StorageError
+from cotransport.errors import ConfigError, ModelError, StorageError
 from cotransport.files import checksum
 from cotransport.memory import Memory
 from cotransport.model_store import ModelStore, Snapshot, seal
@@ -415,6 +415,11 @@ class TestOwnBackbone:
         loaded = IncrementalClassifier.load(tmp_path / "m", backbone=module)
         assert torch.equal(loaded.scores(blobs(2, 3)).head, clf.scores(blobs(2, 3)).head)
         assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
+
+    @pytest.mark.parametrize("backbone", ["fast", nn.Identity()])
+    def test_none_is_needed_where_it_has_a_name(self, backbone: Any, model: Path) -> None:  # noqa: ANN401
+        with pytest.raises(ConfigError, match="nothing, if it was made with a name"):
+            IncrementalClassifier.load(model, backbone=backbone)
 
     def test_one_of_another_kind_is_refused(self, tmp_path: Path) -> None:
         clf = classifier("replay")

@@ -12,7 +12,7 @@ from PIL import Image
 from cotransport import IncrementalClassifier, production, suggestions
 from cotransport.config import Budget, Device, Schedule
 from cotransport.data import LabelledImages
-from cotransport.errors import ConfigError, CotransportWarning, DataError, ModelError
+from cotransport.errors import ConfigError, CotransportWarning, DataError, ModelError, TrainingError
 from cotransport.model_store import ModelStore
 from cotransport.production import Change, Outcome, Wishes
 from tests.conftest import blobs, classifier
@@ -224,6 +224,34 @@ class TestUnfinished:
         with pytest.raises(ModelError, match="differs in settings"):
             learn(tmp_path / "m", first, replace(QUICK, chosen={**QUICK.chosen, "backbone": "resnet20"}))
         assert learn(tmp_path / "m", second, overwrite=True).version == 1
+
+    def test_the_same_images_by_another_name_are_the_same_lesson(self, tmp_path: Path, first: Path) -> None:
+        self.stopped(tmp_path / "m", first)
+        first.rename(tmp_path / "moved")
+        begun: list[int] = []
+
+        class Watches(production.Silent):
+            def figures(self, figures: object) -> None:
+                begun.append(figures.step)  # type: ignore[attr-defined]
+
+        learn(tmp_path / "m", tmp_path / "moved", observer=Watches())
+        assert begun[0] > 0
+
+    @pytest.mark.parametrize(
+        ("chosen", "error"),
+        [
+            ({"schedule": {"epochs": 2, "learning_rate": 1e30, "shape": "constant"}}, TrainingError),
+            ({"seed": -1}, ConfigError),
+        ],
+    )
+    def test_a_lesson_that_cannot_be_given_leaves_nothing(
+        self, chosen: dict[str, object], error: type[Exception], tmp_path: Path, first: Path, second: Path
+    ) -> None:
+        for folder in (first, second):
+            with pytest.raises(error):
+                learn(tmp_path / "m", folder, replace(QUICK, chosen={**QUICK.chosen, **chosen}))
+            assert not (tmp_path / "m" / "unfinished").exists()
+            learn(tmp_path / "m", folder)
 
     def test_it_goes_on_and_ends_the_same(self, tmp_path: Path, first: Path) -> None:
         learn(tmp_path / "whole", first)

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -62,3 +64,18 @@ def test_workers_leave_signals_to_who_has_started_them() -> None:
     for workers in (0, 1):
         (squares,) = decoded(ignored, 4, [[(0, 1.0)]], workers)
         assert bool(squares.all()) == (workers == 1)
+
+
+@pytest.mark.skipif(not hasattr(signal, "alarm"), reason="this system has no alarms")
+def test_workers_do_not_outlive_who_has_started_them() -> None:
+    """An error that keeps the iterator alive, at whose end Python waits for all workers to follow SIGTERM."""
+    script = """
+import time
+import numpy as np
+from cotransport.data import workers
+workers.PATIENCE = 1
+squares = workers.decoded(lambda index: np.zeros((4, 4, 3), np.uint8), 4, [[(i, 1.0)] for i in range(99)], 1)
+next(squares)
+raise SystemExit(7)
+"""
+    assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 7

@@ -62,7 +62,10 @@ def main() -> None:
         err.print(f"[bold]{stopped}[/]")
         sys.exit(stopped.exit_code)
     except RuntimeError as error:
-        if first or not _lost_connection(error):
+        if _lost_worker(error):
+            told = "a process that decodes images was ended from outside, perhaps for want of memory"
+            err.print(f"[bold red]error:[/] {told}. Repeat the command, perhaps with --set device.workers=1")
+        elif first or not _lost_connection(error):
             raise
         sys.exit(1)
 
@@ -70,6 +73,11 @@ def main() -> None:
 def _lost_connection(error: RuntimeError) -> bool:
     """Whether a process has lost its companions, who have said why."""
     return type(error).__module__ == "torch.distributed" or "Connection closed" in str(error)
+
+
+def _lost_worker(error: RuntimeError) -> bool:
+    """Whether torch says, wherever we are, that one of its workers is gone."""
+    return "DataLoader worker" in str(error)
 
 
 def _is_first_process() -> bool:

@@ -281,6 +281,10 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         settings = dict(snapshot.settings)
         named = settings.pop("backbone", None)
         try:
+            if backbone is not None and (named is not None or not isinstance(backbone, nn.Module)):
+                raise ConfigError(
+                    "backbone: give the torch module that the model was made with; nothing, if it was made with a name"
+                )
             if named is not None:
                 chosen: Backbone | nn.Module = _as_settings(Backbone, named, "backbone")
             elif backbone is not None:
@@ -303,6 +307,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             classifier.settings()  # an error where one cannot be used
             network = classifier._remade_network(snapshot)
         except ConfigError as error:
+            if backbone is not None:
+                raise  # of the user's own argument, most likely
             raise ModelError(
                 f"the model's settings cannot be used, perhaps it is of a later release: {error}"
             ) from None
@@ -639,12 +645,15 @@ def _check_exemplars(method: Method, allowed: Budget, memory: Memory, data: Labe
     wanted = f"{method.title} with these settings needs an exemplar of every class"
     budget = method.budget(allowed)
     if budget is not None and not budget.quota(len(data.classes)):
-        raise ConfigError(f"memory: {wanted}. Raise memory.total or per_class")
+        raise ConfigError(f"memory: {wanted}. Raise memory.total or memory.per_class (--memory)")
     counts = data.counts()
     without = [number for number, kept in enumerate(memory.exemplars) if not len(kept) and not counts[number]]
     if without:
         names = ", ".join(repr(data.classes[number]) for number in without)
-        raise ConfigError(f"memory: {wanted}, and there is none of {names}. Give images of them too, by partial_fit")
+        raise ConfigError(
+            f"memory: {wanted}, and there is none of {names}. Give images of them too, by partial_fit or "
+            "--known-classes extend"
+        )
 
 
 def _check_whole(name: str, value: object, at_least: int, at_most: int = 2**31 - 1) -> None:

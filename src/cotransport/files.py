@@ -55,8 +55,11 @@ def write_atomically(path: Path, text: str) -> None:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
     """Write named tensors, wherever they are and however they lie in memory, as safetensors."""
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    path.touch()
+    mode = path.stat().st_mode  # as the user wants new files to be; the library would let nobody else read them
     try:
         save_file(plain, path, metadata)
+        path.chmod(mode)
     except SafetensorError as error:  # its own name for a full disk
         raise StorageError(f"{path}: cannot be written ({error}). {_REMEDY}") from None
 

@@ -111,13 +111,9 @@ def learn(
 ) -> None:
     """Teach a model new classes; the first call makes it.
 
-    Settings are chosen by the images and printed; what you ask for counts, now and in later lessons. If it is
-    interrupted in any way, the same command goes on.
+    Settings are chosen by the images and printed; what you ask for of method, memory, training and --set counts, now
+    and in later lessons. If it is interrupted in any way, the same command goes on.
     """
-    from cotransport import production
-    from cotransport.progress import LessonProgress
-    from cotransport.training import fabric_for
-
     if memory is not None and memory_per_class is not None:
         raise typer.BadParameter("--memory and --memory-per-class exclude each other")
     if epochs is not None and minutes is not None:
@@ -128,6 +124,10 @@ def learn(
         raise typer.BadParameter(f"--minutes {minutes:g}: give a time above 0")
     if not 0 < held_out < 1:
         raise typer.BadParameter(f"--held-out {held_out:g}: give a share above 0 and below 1")
+    from cotransport import production
+    from cotransport.progress import LessonProgress
+    from cotransport.training import fabric_for
+
     chosen: dict[str, Any] = {}
     plain = {"method": method, "backbone": backbone, "image_size": image_size, "seed": seed}
     chosen |= {name: value for name, value in plain.items() if value is not None}
@@ -174,11 +174,11 @@ def predict(
 
     A file that is no image is reported, and the others are predicted all the same (exit code 1).
     """
+    if as_json and form is Format.csv:
+        raise typer.BadParameter("--json and --format csv exclude each other")
     from cotransport import IncrementalClassifier, production
     from cotransport.progress import counted
 
-    if as_json and form is Format.csv:
-        raise typer.BadParameter("--json and --format csv exclude each other")
     form = Format.jsonl if as_json else form
     paths, nothing = _files(images)
     if not paths:
@@ -221,6 +221,8 @@ def evaluate(
     from cotransport import production
 
     wishes = _wishes({}, overrides or ())
+    for key in wishes.chosen:
+        raise ConfigError(f"--set {key}: evaluate has settings of data and device only, such as data.label_column")
     with err.status("looking at images"):
         changes = production.evaluate(model, data, version=version, wishes=wishes)
     accuracy, images = production.mean(changes, "after"), sum(change.images for change in changes)
@@ -288,7 +290,9 @@ def info(model: Model, as_json: AsJson = False) -> None:
         for note in notes:
             out.print(shown(note), style="dim", soft_wrap=True)
     if facts["unfinished"]:
-        out.print(f"a lesson from {shown(facts['unfinished'])} is not finished; repeat its command to go on")
+        out.print(
+            f"a lesson from {shown(facts['unfinished'])} is not finished; repeat its command to go on", soft_wrap=True
+        )
 
 
 @app.command(
@@ -311,7 +315,7 @@ def rollback(
     if before == now:
         out.print(f"version {now} is current already")
         return
-    out.print(f"version {now} is current now; back with: cotransport rollback {shown(model)} --to {before}")
+    out.print(f"version {now} is current now; back with: {_rollback(model, before)}", soft_wrap=True)
 
 
 @app.command(epilog="Example: [bold]cotransport export model --onnx model.onnx[/]")
@@ -406,7 +410,7 @@ def _print_predictions(answers: Iterable[Prediction], form: Format, top: int) ->
             writer.writerow([visible(answer.path), *cells, *[""] * (2 * top - len(cells)), visible(answer.error or "")])
         elif answer.error is None:
             for place, (name, share) in enumerate(answer.classes):
-                table.add_row("" if place else shown(answer.path), shown(name), f"{share:.3f}")
+                table.add_row("" if place else shown(visible(answer.path)), shown(name), f"{share:.3f}")
         if answer.error is not None:
             err.print(f"[red]{shown(answer.error)}[/]", soft_wrap=True)
     if form is Format.table and table.rows:
@@ -419,14 +423,20 @@ def _show_outcome(model: Path, outcome: Outcome, *, as_json: bool) -> None:
     if as_json:
         values = report.model_dump(mode="json")
         print_json(
-            {"version": outcome.version, "promoted": outcome.refused is None, "refused": outcome.refused, **values}
+            {
+                "version": outcome.version,
+                "promoted": outcome.refused is None,
+                "refused": outcome.refused,
+                "already": outcome.already,
+                **values,
+            }
         )
         return
     if outcome.already and outcome.refused is None:
-        again = f"cotransport rollback {shown(model)}"
         done = "it is current now" if outcome.promoted else "nothing to do"
         told = f"version {outcome.version} has learned exactly these images before: {done}"
-        out.print(f"{told}. To learn them otherwise, go back first: {again}", soft_wrap=True)
+        otherwise = "begin a new model" if outcome.parent is None else f"go back first: {_rollback(model)}"
+        out.print(f"{told}. To learn them otherwise, {otherwise}", soft_wrap=True)
         return
     _show_changes(report.per_class, report.lesson.new_classes)
     words = [f"[bold]version {outcome.version}[/] recognises {_percent(report.accuracy)} of all held-out images"]
@@ -441,16 +451,21 @@ def _show_outcome(model: Path, outcome: Outcome, *, as_json: bool) -> None:
     if lost and outcome.refused is None:
         names = ", ".join(f"{one.name} ({_points(one):.0f})" for one in sorted(lost, key=_points)[:5])
         out.print(
-            f"[yellow]much forgotten:[/] {shown(names)}. More remembered images help (--memory-per-class); the version "
-            f"before comes back with: cotransport rollback {shown(model)}",
+            f"[yellow]much forgotten:[/] {shown(names)}. More remembered images (--memory-per-class) or another method "
+            f"may help; the version before comes back with: {_rollback(model)}",
             soft_wrap=True,
         )
     if outcome.refused is not None:
         err.print(
             f"[bold red]not promoted:[/] {shown(outcome.refused)}. The version before stays current; to use this one: "
-            f"cotransport rollback {shown(model)} --to {outcome.version}",
+            f"{_rollback(model, outcome.version)}",
             soft_wrap=True,
         )
+
+
+def _rollback(model: Path, to: int | None = None) -> str:
+    """The command, as it can be typed."""
+    return shown(f"cotransport rollback {shlex.quote(str(model))}" + ("" if to is None else f" --to {to}"))
 
 
 def _points(change: Change) -> float:
@@ -463,11 +478,9 @@ def _show_changes(changes: Sequence[Change], new_classes: Sequence[str | int]) -
     listed = list(changes)
     if len(listed) > SHOWN:
         new = [change for change in changes if change.name in new_classes]
-        old = sorted(
-            (change for change in changes if change.before is not None and change.after is not None),
-            key=_points,
-        )
-        listed = [*new[: SHOWN // 2], *old[: SHOWN - min(len(new), SHOWN // 2)]]
+        old = sorted((change for change in changes if change.name not in new_classes), key=_points)
+        listed = [*new[: max(SHOWN // 2, SHOWN - len(old))], *old]
+        listed = listed[:SHOWN]
     table = Table("class", "held out", "before", "now", "", box=None, header_style="bold")
     for change in listed:
         points = _points(change)
@@ -477,9 +490,8 @@ def _show_changes(changes: Sequence[Change], new_classes: Sequence[str | int]) -
         table.add_row(shown(change.name), str(change.images), before, _percent(change.after), moved)
     out.print(table)
     if len(changes) > len(listed):
-        out.print(
-            f"{len(listed)} of {len(changes)} classes, the most forgotten of the old ones; --json has all", style="dim"
-        )
+        which = ", the most forgotten of the old ones" * (len(new_classes) < len(changes))
+        out.print(f"{len(listed)} of {len(changes)} classes{which}; --json has all", style="dim")
 
 
 def _percent(value: float | None) -> str:

@@ -215,6 +215,8 @@ class ModelStore:
         """What the folder holds, checked."""
         self._check_places()
         path = self.folder / MANIFEST
+        if self.folder.is_file():
+            raise ModelError(f"{self.folder}: a file, not a model's folder. Give a folder made by `learn` or save")
         if not self.folder.is_dir():
             raise ModelError(f"{self.folder}: no such folder. `cotransport learn {self.folder} DATA` makes a model")
         if not path.exists() and self.unfinished.is_dir():

@@ -93,7 +93,8 @@ def _metadata(classifier: IncrementalClassifier) -> dict[str, Any]:
             "image_size": state.image_size,
             "centre_share": share,
             "steps": [
-                "turn upright by the EXIF orientation; lay transparent parts on white; convert to RGB",
+                "turn upright by the EXIF orientation; of 16-bit values take the upper 8 bits",
+                "lay transparent parts on white; convert to RGB",
                 f"cut the central square whose side is {share:g} of the shorter side",
                 f"resize to {state.image_size} x {state.image_size} pixels, bilinear with antialiasing",
                 "uint8 from 0 to 255, (n, height, width, 3); the network normalises them itself",

@@ -35,7 +35,7 @@ from cotransport.data import (
     open_source,
 )
 from cotransport.data.splits import DataSet, Splits, divided, fingerprint
-from cotransport.errors import ConfigError, CotransportWarning, DataError, ModelError
+from cotransport.errors import ConfigError, CotransportWarning, DataError, ModelError, TrainingError
 from cotransport.estimator import SECTIONS, IncrementalClassifier
 from cotransport.files import explained, read_json, storable, write_json
 from cotransport.memory import Memory
@@ -109,9 +109,11 @@ class Outcome(NamedTuple):
     refused: str | None
     """Why the version is not the current one, if it is not."""
     already: bool
-    """Whether the model had learned exactly these images before, so that nothing was trained,"""
+    """Whether the model had learned exactly these images before, so that nothing was trained."""
+    parent: int | None
+    """The version that was taught."""
     promoted: bool = False
-    """and whether the version that has was made current instead."""
+    """Whether an earlier version was made current instead."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,12 @@ def learn(
             _check_new(pupil.train.classes, model.classes)
         epochs = agreed(fabric, lambda: _taken_up(store, pupil, overwrite=overwrite))
         with signals.deferred():  # a training saves its state, and what follows it is done to the end
-            outcome = _taught(model, pupil, wishes, epochs, observer)
+            try:
+                outcome = _taught(model, pupil, wishes, epochs, observer)
+            except (ConfigError, TrainingError):  # it would end the same way again
+                if fabric.is_global_zero:
+                    shutil.rmtree(store.unfinished, ignore_errors=True)
+                raise
         if signals.requested():
             signals.stop()
         return outcome
@@ -200,7 +207,10 @@ class _Pupil(NamedTuple):
     chosen: dict[str, Any]
     train: LabelledImages
     test: LabelledImages
+    data: str
+    """What the user calls the images,"""
     data_id: str
+    """and by which they are recognised."""
     request: dict[str, Any]
 
     @property
@@ -239,13 +249,12 @@ def _prepared(model: _Model, data: str, wishes: Wishes, *, gpu: bool) -> _Pupil:
             "measured. Leave it out"
         )
     request = {
-        "data": storable(data),
         "parent": model.current,
         "held_out": wishes.held_out,
         "known_classes": wishes.known_classes,
         "settings": classifier.settings(),
     }
-    return _Pupil(classifier, chosen, train, test, fingerprint(images), request)
+    return _Pupil(classifier, chosen, train, test, storable(data), fingerprint(images), request)
 
 
 def _learned_before(model: _Model, pupil: _Pupil, wishes: Wishes) -> Outcome | None:
@@ -262,7 +271,7 @@ def _learned_before(model: _Model, pupil: _Pupil, wishes: Wishes) -> Outcome | N
     promoted = refused is None and version.number != model.current
     if promoted:
         store.make_current(version.number)
-    return Outcome(version.number, report, refused, already=True, promoted=promoted)
+    return Outcome(version.number, report, refused, already=True, parent=version.parent, promoted=promoted)
 
 
 def _tidied(model: _Model) -> None:
@@ -281,7 +290,8 @@ def _taught(model: _Model, pupil: _Pupil, wishes: Wishes, epochs: int | None, ob
 
     def listen(figures: Figures) -> None:
         if first and not told:
-            write_json(store.unfinished / LESSON, pupil.request | {"id": pupil.id, "epochs": figures.epochs})
+            record = {"id": pupil.id, "data": pupil.data, "data_id": pupil.data_id, "epochs": figures.epochs}
+            write_json(store.unfinished / LESSON, pupil.request | record)
         told[:] = [figures]
         if first:
             observer.figures(figures)
@@ -298,7 +308,7 @@ def _taught(model: _Model, pupil: _Pupil, wishes: Wishes, epochs: int | None, ob
     held_out = _held_out(before, pupil.test, classifier.state_.classes)
     lesson = Lesson(
         id=pupil.id,
-        data=pupil.request["data"],
+        data=pupil.data,
         data_id=pupil.data_id,
         images=len(pupil.train),
         new_classes=[name for name in pupil.train.classes if name not in model.classes],
@@ -315,7 +325,7 @@ def _taught(model: _Model, pupil: _Pupil, wishes: Wishes, epochs: int | None, ob
         shutil.rmtree(store.unfinished, ignore_errors=True)
         return number
 
-    return Outcome(agreed(fabric, keep), report, refused, already=False)
+    return Outcome(agreed(fabric, keep), report, refused, already=False, parent=model.current)
 
 
 def compared(before: IncrementalClassifier | None, after: IncrementalClassifier, held_out: Memory) -> list[Change]:
@@ -539,11 +549,16 @@ def _told(classifier: IncrementalClassifier, train: LabelledImages, test: Labell
     if hasattr(classifier, "state_"):
         rate = schedule.later_learning_rate or rate
     mirrored = "mirrored" if getattr(classifier.augmentation, "flip", False) else "not mirrored"
-    kept = f"{budget.per_class} of each class" if budget.per_class is not None else f"{budget.total:,} in all"
+    method = make_method(classifier.method)
+    allowed = method.budget(budget)
+    kept = "all" if allowed is None else "none"
+    if allowed is not None and (allowed.per_class or allowed.total):
+        kept = f"{allowed.per_class} of each class" if allowed.per_class else f"{allowed.total:,} in all"
     classes = "1 class" if len(train.classes) == 1 else f"{len(train.classes)} classes"
+    images = "1 image" if len(train) == 1 else f"{len(train):,} images"
     return [
-        f"{classes}, {len(train):,} images to learn from and {len(test):,} held out to test with",
-        f"{make_method(classifier.method).title}, backbone {_backbone(classifier.backbone).name}, "
+        f"{classes}, {images} to learn from and {len(test):,} held out to test with",
+        f"{method.title}, backbone {_backbone(classifier.backbone).name}, "
         f"{size} x {size} pixels, images remembered: {kept}",
         f"{length} in batches of {schedule.batch_size}, learning rate {rate:g}, images {mirrored}"
         + (" (they are grey)" if mirrored != "mirrored" and is_grey(train) else ""),
@@ -563,6 +578,9 @@ def _taken_up(store: ModelStore, pupil: _Pupil, *, overwrite: bool) -> int | Non
     """Prepare the folder of a lesson; the epochs that were settled for it if it was begun before."""
     begun = _begun(store)
     different = [key for key, value in pupil.request.items() if begun.get(key) != value]
+    changed = begun.get("data_id") != pupil.data_id
+    if changed and begun.get("data") != pupil.data:
+        different.insert(0, "data")
     of_this_version = bool(begun) and begun.get("parent") == pupil.request["parent"]
     if different and of_this_version and not overwrite:
         raise ModelError(
@@ -570,8 +588,8 @@ def _taken_up(store: ModelStore, pupil: _Pupil, *, overwrite: bool) -> int | Non
             f"{', '.join(different)}. Repeat its command to go on with it, or throw it away with --overwrite"
         )
     epochs = begun.get("epochs")
-    if begun and not different and not overwrite and begun.get("id") != pupil.id:
-        message = f"{begun['data']}: the images have changed since this lesson was begun, so it begins anew"
+    if begun and changed and not different and not overwrite:
+        message = f"{pupil.data}: the images have changed since this lesson was begun, so it begins anew"
         warnings.warn(message, CotransportWarning, stacklevel=2)
     if overwrite or begun.get("id") != pupil.id or not isinstance(epochs, int) or epochs < 1:
         epochs = None  # what is left of another lesson, or of other images, must not be gone on with

@@ -67,10 +67,11 @@ def handled(*, follower: bool = False) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def ignore() -> None:
-    """Leave the end to the process that started this one."""
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+def leave_to_parent(seconds: int) -> None:
+    """Leave the end to the process that started this one, but do not outlive SIGTERM for more than some seconds."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "alarm"):
+        signal.signal(signal.SIGTERM, lambda *_: signal.alarm(seconds))  # whose own signal ends it
 
 
 def _take_note(number: int, frame: FrameType | None) -> None:

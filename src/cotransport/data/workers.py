@@ -20,6 +20,8 @@ Request: TypeAlias = tuple[int, Window | float]
 """An image's place, and the part of it to decode."""
 FEW = 64
 """Fewer images than this are decoded without worker processes: starting them would take longer."""
+PATIENCE = 10
+"""Seconds that a worker goes on after SIGTERM, so that the process which has started it can save what it has."""
 
 
 def usual_workers(images: int) -> int:
@@ -49,17 +51,21 @@ def decoded(
         pin_memory=torch.cuda.is_available(),
         worker_init_fn=_leave_signals,
     )
-    for squares, errors in loader:
-        for index, error in errors:
-            if on_error is None:
-                raise error
-            on_error(index, error)
-        yield squares
+    batches = iter(loader)
+    try:
+        for squares, errors in batches:
+            for index, error in errors:
+                if on_error is None:
+                    raise error
+                on_error(index, error)
+            yield squares
+    finally:  # also if an error keeps the iterator alive
+        getattr(batches, "_shutdown_workers", lambda: None)()
 
 
 def _leave_signals(worker: int) -> None:
     """A terminal tells all of a program's processes to stop; when the workers do is for the first one to say."""
-    signals.ignore()
+    signals.leave_to_parent(PATIENCE)
 
 
 _Squares: TypeAlias = tuple[Tensor, list[tuple[int, DataError]]]
