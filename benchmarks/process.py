@@ -87,7 +87,7 @@ def prediction() -> Iterator[Figure]:
     """Answers for image files, against bare decoding shared by all cores and then the bare forward pass."""
     width, height = 500, 375
     encoded = photograph(width, height)
-    for size, count in ((64, 2048), (224, 512)):
+    for size, count in ((64, 2048), (224, 2048)):
         area = centre_share(size) ** 2 * height / width
         classifier = IncrementalClassifier("replay", "fast", schedule={"epochs": 1}, device=learning.DEVICE)
         classifier.learn(learning.noise(64, size, 10))
@@ -102,7 +102,7 @@ def prediction() -> Iterator[Figure]:
                     "forward": partial(learning.bare_forward, network, chunk, count // 256),
                     "ours": partial(answered, classifier, paths),
                 },
-                rounds=4,
+                rounds=3,
             )
         decoding, forward, ours = (undisturbed(seconds[name]) for name in ("decoding", "forward", "ours"))
         yield Figure(

@@ -64,7 +64,7 @@ def main() -> None:
     except RuntimeError as error:
         if _lost_worker(error):
             told = "a process that decodes images was ended from outside, perhaps for want of memory"
-            err.print(f"[bold red]error:[/] {told}. Repeat the command, perhaps with --set device.workers=1")
+            err.print(f"[bold red]error:[/] {told}. Free some, and repeat the command", soft_wrap=True)
         elif first or not _lost_connection(error):
             raise
         sys.exit(1)
