@@ -266,7 +266,7 @@ class TestDamage:
         one = ModelStore(model).read()
         weight = one.tensors["network.head.weight"]
         for change, message in (
-            (weight * float("nan"), "not finite"),
+            (weight * float("nan"), "not numbers"),
             (weight.to(torch.float8_e4m3fn), "several or unknown precisions"),
         ):
             other = Snapshot(**{**vars(one), "tensors": {**one.tensors, "network.head.weight": change}})
@@ -415,6 +415,19 @@ class TestOwnBackbone:
         loaded = IncrementalClassifier.load(tmp_path / "m", backbone=module)
         assert torch.equal(loaded.scores(blobs(2, 3)).head, clf.scores(blobs(2, 3)).head)
         assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
+
+    def test_its_buffers_may_be_of_any_precision_and_masks(self, tmp_path: Path) -> None:
+        def module() -> nn.Module:
+            made = nn.Sequential(nn.Flatten(), nn.Linear(8 * 8 * 3, 4))
+            made.register_buffer("mask", torch.full((2,), float("-inf"), dtype=torch.float64))
+            return made
+
+        data = blobs(2, 8)
+        clf = IncrementalClassifier("replay", module(), schedule={"epochs": 1}, device=Device(accelerator="cpu"))
+        clf.learn(data).save(tmp_path / "m")
+        again = IncrementalClassifier.load(tmp_path / "m", backbone=module(), device=Device(accelerator="cpu"))
+        np.testing.assert_array_equal(again.predict_proba(data), clf.predict_proba(data))
+        assert again.state_.network.backbone.get_buffer("mask").dtype == torch.float64
 
     @pytest.mark.parametrize("backbone", ["fast", nn.Identity()])
     def test_none_is_needed_where_it_has_a_name(self, backbone: Any, model: Path) -> None:  # noqa: ANN401

@@ -53,6 +53,8 @@ IMAGES_FOR_STEM = 256
 """Images of the first task by which the fast net's stem is set, at most."""
 IMAGENET = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
 """Mean and deviation of each colour in ImageNet."""
+PRECISIONS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+"""Of weights that networks are trained with."""
 _NEW_NETWORK, _NEW_CLASSES = 0, 1  # places of a run's random draws
 SECTIONS: dict[str, type[Settings]] = {
     "memory": Budget,
@@ -507,10 +509,12 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         }
         wanted = network.state_dict()
         precisions = {tensor.dtype for tensor in stored.values() if tensor.is_floating_point()}
-        if len(precisions) > 1 or not precisions <= {torch.float16, torch.bfloat16, torch.float32, torch.float64}:
+        if not precisions <= PRECISIONS or (
+            len(precisions) > 1 and not own
+        ):  # in a user's own module buffers may differ
             raise ModelError("the weights are of several or unknown precisions. Restore the model from a backup")
-        if not all(bool(torch.isfinite(tensor).all()) for tensor in stored.values()):
-            raise ModelError("some weights are not finite numbers. Restore the model from a backup")
+        if any(bool(torch.isnan(tensor).any()) for tensor in stored.values()):
+            raise ModelError("some weights are not numbers. Restore the model from a backup")
         for name in (*wanted, *stored):
             pair = [_kind(part[name]) if name in part else None for part in (wanted, stored)]
             if pair[0] != pair[1]:
@@ -518,8 +522,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                     f"the weights do not fit the network, first at {name!r}. "
                     + ("Give a module of the kind that it was made with" if own else "Restore the model from a backup")
                 )
-        if own:
-            network.to(stored["head.weight"].dtype)
+        if len(precisions) == 1:
+            network.to(*precisions)
         network.load_state_dict(stored, assign=not own)
         return network
 
