@@ -523,7 +523,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                     + ("Give a module of the kind that it was made with" if own else "Restore the model from a backup")
                 )
         if len(precisions) == 1:
-            network.to(*precisions)
+            network.to(precisions.pop())
         network.load_state_dict(stored, assign=not own)
         return network
 

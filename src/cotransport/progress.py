@@ -16,26 +16,20 @@ from cotransport.results import Step
 from cotransport.training import Figures
 
 T = TypeVar("T")
+BarType = TypeVar("BarType", bound="_Bar")
 SECONDS_BETWEEN_LINES = 10.0
 WIDE = 100
 """Columns of a terminal in which all figures have room beside the bar."""
 
 
-class ConsoleWatcher:
-    """Shows the run, task, epoch, loss, training accuracy, speed, and the time left for everything that is planned."""
+class _Bar:
+    """A bar on a terminal while it is entered."""
 
-    def __init__(self, console: Console, metric: Literal["top1", "top5"] = "top1") -> None:
-        self._console, self._runs, self._number, self._metric = console, 0, 0, metric
-        self._begun = self._told = time.perf_counter()
-        self._done = 0.0  # work done in this experiment, before the current task
-        self._work: list[float] = []
-        self._task = 0
-        self._earlier: float | None = None  # work that an earlier process has done for the current task
-        self._progress: Progress | None = None
-        if console.is_terminal:
-            self._progress = _progress(console)
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = _progress(console) if console.is_terminal else None
 
-    def __enter__(self) -> ConsoleWatcher:
+    def __enter__(self: BarType) -> BarType:
         if self._progress:
             self._progress.start()
             self._bar = self._progress.add_task("reading images", total=None, figures="")
@@ -44,6 +38,19 @@ class ConsoleWatcher:
     def __exit__(self, *_: object) -> None:
         if self._progress:
             self._progress.stop()
+
+
+class ConsoleWatcher(_Bar):
+    """Shows the run, task, epoch, loss, training accuracy, speed, and the time left for everything that is planned."""
+
+    def __init__(self, console: Console, metric: Literal["top1", "top5"] = "top1") -> None:
+        super().__init__(console)
+        self._runs, self._number, self._metric = 0, 0, metric
+        self._begun = self._told = time.perf_counter()
+        self._done = 0.0  # work done in this experiment, before the current task
+        self._work: list[float] = []
+        self._task = 0
+        self._earlier: float | None = None  # work that an earlier process has done for the current task
 
     def planned(self, runs: int, kept: Sequence[Run]) -> None:
         """So many runs are to be done; some were finished before and are kept."""
@@ -110,22 +117,12 @@ class ConsoleWatcher:
         return (now - self._begun) / (self._done + done - (self._earlier or 0.0)) * left
 
 
-class LessonProgress:
+class LessonProgress(_Bar):
     """Shows what was chosen for a lesson, and how its training goes."""
 
     def __init__(self, console: Console) -> None:
-        self._console, self._told = console, time.perf_counter()
-        self._progress = _progress(console) if console.is_terminal else None
-
-    def __enter__(self) -> LessonProgress:
-        if self._progress:
-            self._progress.start()
-            self._bar = self._progress.add_task("reading images", total=None, figures="")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._progress:
-            self._progress.stop()
+        super().__init__(console)
+        self._told = time.perf_counter()
 
     def begun(self, told: Sequence[str]) -> None:
         """What was chosen for the lesson."""
