@@ -219,7 +219,8 @@ class TestImageFolder:
     @pytest.mark.parametrize(
         "name", ["/nowhere/photos", "./photos", "../photos", "photos/", "a/b/c", "C:\\photos", "~/no"]
     )
-    def test_a_missing_folder(self, name: str) -> None:
+    def test_a_missing_folder(self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
         with pytest.raises(DataError, match=re.escape(f"{name}: no such folder. Check the path")):
             labelled(name)
 
