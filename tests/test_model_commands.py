@@ -224,12 +224,11 @@ def test_evaluate_and_info(model: Command) -> None:
 
 
 def test_without_an_output_there_is_no_stack_trace(model: Command) -> None:
-    for form in ("table", "csv", "jsonl"):
-        words = ["predict", "model", "first/class 0/1.png", "--format", form]
-        script = [sys.executable, "-c", "from cotransport.cli import main; main()", *words]
-        closed = ["sh", "-c", 'exec "$@" >&-', "sh", *script]
-        found = subprocess.run(closed, stderr=subprocess.PIPE, text=True, check=False)
-        assert (found.returncode, found.stderr) == (0, "")
+    words = ["predict", "model", "first/class 0/1.png", "--format", "csv"]
+    script = [sys.executable, "-c", "from cotransport.cli import main; main()", *words]
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *script]
+    found = subprocess.run(closed, stderr=subprocess.PIPE, text=True, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
 
 
 def test_export(model: Command) -> None:
