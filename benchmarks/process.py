@@ -90,7 +90,8 @@ def prediction() -> Iterator[Figure]:
     """
     width, height = 500, 375
     encoded = photograph(width, height)
-    for size, count in ((64, 2048), (224, 2048)):
+    count = 2048
+    for size in (64, 224):
         area = centre_share(size) ** 2 * height / width
         classifier = IncrementalClassifier("replay", "fast", schedule={"epochs": 1}, device=learning.DEVICE)
         classifier.learn(learning.noise(64, size, 10))

@@ -28,6 +28,7 @@ from cotransport.model_store import seal
 from cotransport.production import evaluate, rollback
 from cotransport.recipe import bundled_recipes, load_recipe
 from tests.conftest import blobs
+from tests.test_model_store import sealed
 
 OLD = Path(__file__).parent / "models" / "format-1" / "model"
 
@@ -279,17 +280,9 @@ class TestModels:
 
     @staticmethod
     def used_with_right_checksums(model: Path, path: Path, before: bytes) -> None:
-        from cotransport.files import checksum
-
         manifest = model / "manifest.json"
         honest = manifest.read_bytes()
-        values = json.loads(honest)
-        record = {"sha256": checksum(path), "bytes": path.stat().st_size}
-        if path.parent.name == "images":
-            values["images"][str(int(path.stem))] = record
-        else:
-            values["versions"][int(path.parent.name) - 1]["files"][path.name] = record
-        manifest.write_text(json.dumps(values | {"checksum": seal(values)}))
+        sealed(model, path)
         try:
             use(model)
         finally:

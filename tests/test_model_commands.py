@@ -65,6 +65,13 @@ def test_learn_says_what_was_chosen_and_what_came_of_it(command: Command) -> Non
     assert "back with: cotransport rollback 'my model' --to 2" in command("rollback", "my model")[1]
 
 
+@pytest.mark.parametrize(("method", "rate"), [("replay", "0.025"), ("oracle", "0.05")])
+def test_learn_says_which_rate_a_later_lesson_has(method: str, rate: str, command: Command) -> None:
+    """Half of the first one's, unless it begins from scratch."""
+    assert "learning rate 0.05," in command("learn", "m", "first", *QUICK, "--method", method)[1]
+    assert f"learning rate {rate}," in command("learn", "m", "second", "--epochs", "1")[1]
+
+
 @pytest.mark.parametrize(("method", "kept"), [("finetune", "none"), ("oracle", "all"), ("replay", "50 of each class")])
 def test_learn_says_what_is_remembered(method: str, kept: str, command: Command) -> None:
     assert f"images remembered: {kept}" in command("learn", "m", "first", *QUICK, "--method", method)[1]

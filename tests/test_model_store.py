@@ -223,6 +223,8 @@ class TestDamage:
         (tmp_path / "m" / name).write_text("precious")
         if lock:
             (tmp_path / "m" / ".lock").write_text("")
+        else:
+            (tmp_path / "m" / ".lock" / "inside").mkdir(parents=True)
         with pytest.raises(ModelError, match="not a model, and not empty"):
             classifier("replay").learn(blobs(2, 4)).save(tmp_path / "m")
         assert (tmp_path / "m" / name).read_text() == "precious"
@@ -333,11 +335,14 @@ class TestDamage:
 
 
 def sealed(model: Path, path: Path) -> None:
-    """Make the manifest say that a version's file is as it should be."""
+    """Make the manifest say that a file is as it should be."""
     manifest = model / "manifest.json"
     values = json.loads(manifest.read_text())
     record = {"sha256": checksum(path), "bytes": path.stat().st_size}
-    values["versions"][int(path.parent.name) - 1]["files"][path.name] = record
+    if path.parent.name == "images":
+        values["images"][str(int(path.stem))] = record
+    else:
+        values["versions"][int(path.parent.name) - 1]["files"][path.name] = record
     manifest.write_text(json.dumps(values | {"checksum": seal(values)}))
 
 

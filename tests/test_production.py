@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from cotransport import IncrementalClassifier, production, suggestions
-from cotransport.config import Budget, Device, Schedule
-from cotransport.data import LabelledImages
+from cotransport.config import Augmentation, Budget, Device, Schedule, validated
+from cotransport.data import EncodedImages, LabelledImages
 from cotransport.errors import ConfigError, CotransportWarning, DataError, ModelError, TrainingError
 from cotransport.model_store import ModelStore
 from cotransport.production import Change, Outcome, Wishes
@@ -425,6 +425,12 @@ def test_the_mean_is_over_images(changes: list[Change], expected: float | None) 
 
 
 class TestSuggestions:
+    @pytest.mark.parametrize("size", [8, 224, 2560])
+    def test_they_are_valid_for_images_of_any_size(self, size: int) -> None:
+        data = replace(blobs(2, 2), images=EncodedImages.of([np.zeros((4, 4, 3), np.uint8)] * 4, size))
+        found = suggestions.suggested(data, 0, gpu=False)
+        assert validated(Augmentation, found["augmentation"], "augmentation").crop_padding == size // 8
+
     @pytest.mark.parametrize(("images", "batch"), [(4, 16), (600, 32), (1500, 64), (100_000, 128)])
     def test_batches_grow_with_the_images(self, images: int, batch: int) -> None:
         data = blobs(2, 2)

@@ -70,7 +70,6 @@ def test_workers_leave_signals_to_who_has_started_them() -> None:
 def test_workers_do_not_outlive_who_has_started_them() -> None:
     """An error that keeps the iterator alive, at whose end Python waits for all workers to follow SIGTERM."""
     script = """
-import time
 import numpy as np
 from cotransport.data import workers
 workers.PATIENCE = 1

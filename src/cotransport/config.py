@@ -17,13 +17,11 @@ from cotransport.errors import ConfigError
 Share = Annotated[float, Field(gt=0, lt=1)]
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
 NotNegative = Annotated[int, Field(ge=0, lt=2**31)]
-
-Factor = Annotated[float, Field(gt=0, le=1e30)]
+Amount = Annotated[float, Field(gt=0, le=1e30)]
 
 SettingsType = TypeVar("SettingsType", bound="Settings")
 LARGEST_IMAGE = 8192
 """Side of the images that a network sees, at most: more is a mistake, or malice."""
-LARGEST_PADDING = 256
 LONGEST_VALUE = 200
 """Letters of a wrong value that a message shows."""
 
@@ -127,9 +125,9 @@ class Backbone(Settings):
 class Head(Settings):
     """The classifier on top of the embedding."""
 
-    scale: Factor = 10.0
+    scale: Amount = 10.0
     """Initial value of a cosine head's learnable scale; the nearest mean's, where the head is linear."""
-    linear_scale: Factor = 1.0
+    linear_scale: Amount = 1.0
     """What a linear head's dot products are multiplied by. Features of many large numbers and a high learning rate
     want less than 1: the weights then learn more slowly, by the square of it."""
 
@@ -138,14 +136,14 @@ class Schedule(Settings):
     """How long a task is trained, and the learning rate over that time."""
 
     epochs: Positive = 30
-    seconds_per_task: Factor | None = None
+    seconds_per_task: Amount | None = None
     """Train each task for as many epochs as fit into this time, instead of `epochs`. The speed is measured when a task
     begins, and the epochs are recorded, so that a run can be repeated exactly; milestones are stretched along."""
     batch_size: Positive = 128
     """Images in a step, over all processes; an epoch is cut into equal steps of at most this size."""
-    learning_rate: Factor = 0.1
+    learning_rate: Amount = 0.1
     """The peak."""
-    later_learning_rate: Factor | None = None
+    later_learning_rate: Amount | None = None
     """The peak where a trained network learns on, if it is to be another one than for a fresh network."""
     shape: Literal["steps", "one-cycle", "cosine", "constant"] = "one-cycle"
     milestones: tuple[Positive, ...] = ()
@@ -173,7 +171,7 @@ class Optimiser(Settings):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     nesterov: bool = False
     weight_decay: Annotated[float, Field(ge=0, le=1e30)] = 5e-4
-    clip_norm: Factor | None = None
+    clip_norm: Amount | None = None
     """Largest allowed norm of the whole gradient."""
 
     @model_validator(mode="after")
@@ -194,7 +192,7 @@ class Loss(Settings):
 class Augmentation(Settings):
     """Random changes to training images."""
 
-    crop_padding: Annotated[int, Field(ge=0, le=LARGEST_PADDING)] = 4
+    crop_padding: Annotated[int, Field(ge=0, le=LARGEST_IMAGE // 8)] = 4
     """Images in memory: pad by so many pixels and cut a random window of the original size."""
     padding: Literal["zero", "reflect"] = "zero"
     min_area: Annotated[float, Field(gt=0, le=1)] = 0.25

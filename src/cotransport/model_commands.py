@@ -221,7 +221,8 @@ def evaluate(
     from cotransport import production
 
     wishes = _wishes({}, overrides or ())
-    for key in wishes.chosen:
+    if wishes.chosen:
+        key = next(iter(wishes.chosen))
         raise ConfigError(f"--set {key}: evaluate has settings of data and device only, such as data.label_column")
     with err.status("looking at images"):
         changes = production.evaluate(model, data, version=version, wishes=wishes)
@@ -479,8 +480,7 @@ def _show_changes(changes: Sequence[Change], new_classes: Sequence[str | int]) -
     if len(listed) > SHOWN:
         new = [change for change in changes if change.name in new_classes]
         old = sorted((change for change in changes if change.name not in new_classes), key=_points)
-        listed = [*new[: max(SHOWN // 2, SHOWN - len(old))], *old]
-        listed = listed[:SHOWN]
+        listed = [*new[: max(SHOWN // 2, SHOWN - len(old))], *old][:SHOWN]
     table = Table("class", "held out", "before", "now", "", box=None, header_style="bold")
     for change in listed:
         points = _points(change)

@@ -458,12 +458,13 @@ class ModelStore:
         """An error if the folder holds something else than the beginning of a model."""
         if not self.folder.is_dir():
             raise ModelError(f"{self.folder}: a file. Give a new folder's name, or a model's")
-        found = list(self.folder.iterdir())
         begun = (self.folder / LOCK).exists()  # the first thing that a writer makes
-        for path in found:
+        for path in self.folder.iterdir():
             known = begun and path.name in {LOCK, f".{MANIFEST}.part", *_OURS}
-            inside = list(path.iterdir()) if known and path.is_dir() else []
-            if not known or not all(_OURS[path.name].fullmatch(one.name) for one in inside):
+            if path.is_dir():
+                ours = _OURS.get(path.name)
+                known = known and ours is not None and all(ours.fullmatch(one.name) for one in path.iterdir())
+            if not known:
                 raise ModelError(
                     f"{self.folder}: not a model, and not empty ({path.name}). Give a new folder's name, or a model's"
                 )

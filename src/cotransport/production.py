@@ -545,11 +545,11 @@ def _told(classifier: IncrementalClassifier, train: LabelledImages, test: Labell
     seconds, size = schedule.seconds_per_task, train.images.size
     epochs = "1 epoch" if schedule.epochs == 1 else f"{schedule.epochs} epochs"
     length = epochs if seconds is None else f"epochs for about {seconds:g} s"
-    rate = schedule.learning_rate
-    if hasattr(classifier, "state_"):
-        rate = schedule.later_learning_rate or rate
     mirrored = "mirrored" if getattr(classifier.augmentation, "flip", False) else "not mirrored"
     method = make_method(classifier.method)
+    rate = schedule.learning_rate
+    if hasattr(classifier, "state_") and not method.from_scratch:
+        rate = schedule.later_learning_rate or rate
     allowed = method.budget(budget)
     kept = "all" if allowed is None else "none"
     if allowed is not None and (allowed.per_class or allowed.total):
