@@ -11,8 +11,8 @@ from pathlib import Path
 
 from benchmarks import learning, process
 from benchmarks.measure import Figure
-from cotransport.experiment import environment
-from cotransport.training import fabric_for
+from cotransport.experiments.run import environment
+from cotransport.training.loop import fabric_for
 
 BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "startup": process.startup,

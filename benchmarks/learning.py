@@ -15,13 +15,13 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.measure import Figure, in_turns, ratio, undisturbed
-from cotransport import backbones
-from cotransport.config import Augmentation, Backbone, Device, Loss, Optimiser, Schedule
 from cotransport.data import Batch, LabelledImages, PixelImages, Shard, training_batches
 from cotransport.methods import Lesson, Method, make_method
 from cotransport.methods.coil import Coil
-from cotransport.network import CosineHead, Network, Output
-from cotransport.training import Moment, Objective, Trainer, fabric_for, parameter_groups
+from cotransport.networks import backbones
+from cotransport.networks.network import CosineHead, Network, Output
+from cotransport.settings.sections import Augmentation, Backbone, Device, Loss, Optimiser, Schedule
+from cotransport.training.loop import Moment, Objective, Trainer, fabric_for, parameter_groups
 from cotransport.transport import transport_plan
 
 DEVICE = Device()

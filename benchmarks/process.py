@@ -19,8 +19,8 @@ from benchmarks.measure import Figure, in_turns, ratio, undisturbed
 from cotransport import IncrementalClassifier
 from cotransport.data.batches import centre_share
 from cotransport.data.decoding import Encoded, Window, decode
-from cotransport.machine import available_cores
-from cotransport.production import predictions
+from cotransport.lessons.lesson import predictions
+from cotransport.system.machine import available_cores
 
 
 def startup() -> Iterator[Figure]:

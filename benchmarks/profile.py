@@ -9,8 +9,8 @@ from collections import defaultdict
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import learning
-from cotransport.config import Loss
 from cotransport.methods import Lesson, make_method
+from cotransport.settings.sections import Loss
 
 STEPS = 32
 KINDS = {

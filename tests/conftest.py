@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from cotransport import IncrementalClassifier
-from cotransport.config import Augmentation, Budget, Device, Schedule
 from cotransport.data import LabelledImages, PixelImages
+from cotransport.settings.sections import Augmentation, Budget, Device, Schedule
 
 SIZE = 8
 

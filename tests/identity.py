@@ -108,7 +108,7 @@ def lessons(source: Path, scratch: Path) -> dict[str, Any]:
 
 def run(source: Path, *words: str, allowed: frozenset[int] | set[int] = frozenset({0})) -> str:
     """Run the command of a checkout and return what it prints."""
-    command = [sys.executable, "-c", "from cotransport.cli import main; main()", *words]
+    command = [sys.executable, "-c", "from cotransport.cli.main import main; main()", *words]
     environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode not in allowed:

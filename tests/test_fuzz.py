@@ -21,14 +21,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from cotransport import IncrementalClassifier, model_commands
+from cotransport import IncrementalClassifier
+from cotransport.cli import models as model_commands
 from cotransport.data.decoding import Encoded, decode, image_size
 from cotransport.errors import CotransportError
-from cotransport.model_store import seal
-from cotransport.production import evaluate, rollback
-from cotransport.recipe import bundled_recipes, load_recipe
+from cotransport.experiments.recipe import bundled_recipes, load_recipe
+from cotransport.lessons.lesson import evaluate, rollback
+from cotransport.model.store import seal
 from tests.conftest import blobs
-from tests.test_model_store import sealed
+from tests.model.test_store import sealed
 
 OLD = Path(__file__).parent / "models" / "format-1" / "model"
 

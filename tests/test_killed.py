@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from cotransport import experiment, production
-from cotransport.config import Device
-from cotransport.production import Wishes
-from cotransport.recipe import load_recipe
+from cotransport.experiments import run as experiment
+from cotransport.experiments.recipe import load_recipe
+from cotransport.lessons import lesson as production
+from cotransport.lessons.lesson import Wishes
+from cotransport.settings.sections import Device
 from tests.conftest import blobs
-from tests.test_experiment import Quiet
-from tests.test_production import write
+from tests.experiments.test_run import Quiet
+from tests.lessons.test_lesson import write
 
 pytestmark = pytest.mark.skipif(
     "fork" not in multiprocessing.get_all_start_methods(), reason="processes are started by forking, to be quick"

@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from cotransport import IncrementalClassifier
-from cotransport.backbones import build
-from cotransport.config import Augmentation, Backbone, Device, Schedule
-from cotransport.memory import herding
-from cotransport.network import CosineHead, Network
-from cotransport.training import Trainer, fabric_for
+from cotransport.data.memory import herding
+from cotransport.networks.backbones import build
+from cotransport.networks.network import CosineHead, Network
+from cotransport.settings.sections import Augmentation, Backbone, Device, Schedule
+from cotransport.training.loop import Trainer, fabric_for
 from tests.conftest import blobs
 
 

@@ -12,7 +12,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 if TYPE_CHECKING:
-    from cotransport.estimator import IncrementalClassifier
+    from cotransport.learner.estimator import IncrementalClassifier
 
 __all__ = ["IncrementalClassifier", "__version__"]
 
@@ -20,7 +20,7 @@ __all__ = ["IncrementalClassifier", "__version__"]
 def __getattr__(name: str) -> object:
     """The estimator, imported when it is first asked for: it takes torch along."""
     if name == "IncrementalClassifier":
-        from cotransport.estimator import IncrementalClassifier
+        from cotransport.learner.estimator import IncrementalClassifier
 
         return IncrementalClassifier
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

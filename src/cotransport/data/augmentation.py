@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cotransport.config import Augmentation
 from cotransport.data.decoding import Window
+from cotransport.settings.sections import Augmentation
 
 
 class Draws(NamedTuple):

@@ -14,13 +14,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cotransport.config import Augmentation
 from cotransport.data import augmentation as augment
 from cotransport.data.decoding import Item
 from cotransport.data.images import IN_MEMORY_SIDE, EncodedImages, Images, LabelledImages, PixelImages, Vectors, spread
 from cotransport.data.workers import Request, decoded, usual_workers
 from cotransport.errors import DataError
-from cotransport.randomness import generator
+from cotransport.settings.sections import Augmentation
+from cotransport.system.randomness import generator
 
 EVALUATION_CHUNK = 256
 """Images in an evaluation batch. Fixed, so that features do not depend on any setting."""

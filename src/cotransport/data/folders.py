@@ -12,11 +12,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cotransport.config import Augmentation, Data
 from cotransport.data.decoding import SUFFIXES, Item
 from cotransport.data.images import Label, LabelledImages, stored_alike
 from cotransport.data.splits import TEST_SPLITS, Splits, distinct
 from cotransport.errors import CotransportWarning, DataError
+from cotransport.settings.sections import Augmentation, Data
 
 DEEPEST = 32
 """Folders below a class's own."""

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cotransport.config import Augmentation, Data, nearest
 from cotransport.data.decoding import Encoded, Item
 from cotransport.data.folders import check_inside
 from cotransport.data.images import Label, LabelledImages, stored_alike
 from cotransport.data.splits import TEST_SPLITS, Splits, distinct
 from cotransport.errors import CotransportWarning, DataError
+from cotransport.settings.sections import Augmentation, Data, nearest
 
 HUB_IDS = {"cifar100": "uoft-cs/cifar100", "imagenet": "ILSVRC/imagenet-1k"}
 LABEL_COLUMNS = {"cifar100": "fine_label"}

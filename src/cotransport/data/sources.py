@@ -13,13 +13,13 @@ from typing import Literal, Protocol
 import numpy as np
 import torch
 
-from cotransport.config import Augmentation, Data
 from cotransport.data.arrays import images_of, labelled_images
 from cotransport.data.folders import ImageFolder
 from cotransport.data.hugging_face import HuggingFace, is_hub_id, is_hugging_face
 from cotransport.data.images import Label, LabelledImages, fitted
 from cotransport.data.splits import DataSet, Splits, divided
 from cotransport.errors import DataError
+from cotransport.settings.sections import Augmentation, Data
 
 
 class Source(Protocol):

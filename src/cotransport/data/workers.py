@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from cotransport import signals
 from cotransport.data.decoding import Item, Window, decode
 from cotransport.errors import DataError
-from cotransport.machine import available_cores
+from cotransport.system import signals
+from cotransport.system.machine import available_cores
 
 Request: TypeAlias = tuple[int, Window | float]
 """An image's place, and the part of it to decode."""

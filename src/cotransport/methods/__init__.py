@@ -7,9 +7,9 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
-from cotransport.config import nearest, validated
 from cotransport.errors import ConfigError
 from cotransport.methods.base import Lesson, Method
+from cotransport.settings.sections import nearest, validated
 
 __all__ = ["Lesson", "Method", "known_methods", "make_method"]
 

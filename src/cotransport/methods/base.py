@@ -14,11 +14,12 @@ import torch
 from pydantic import field_validator
 from torch import Tensor
 
-from cotransport import config, losses
-from cotransport.config import Budget, Loss, Settings
+from cotransport import losses
 from cotransport.data import Batch, LabelledImages, joined
-from cotransport.network import CosineHead, Head, Network, Output
-from cotransport.training import Moment, Objective, Trainer
+from cotransport.networks.network import CosineHead, Head, Network, Output
+from cotransport.settings import sections as config
+from cotransport.settings.sections import Budget, Loss, Settings
+from cotransport.training.loop import Moment, Objective, Trainer
 
 
 @dataclass(frozen=True)

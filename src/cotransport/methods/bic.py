@@ -11,14 +11,14 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from cotransport import config
 from cotransport.data import LabelledImages, joined
 from cotransport.errors import CotransportWarning
 from cotransport.methods.base import Lesson
-from cotransport.methods.distilling import Distilling
-from cotransport.network import Head, LinearHead, Network
-from cotransport.randomness import generator
-from cotransport.training import Trainer
+from cotransport.methods.rehearsal import Distilling
+from cotransport.networks.network import Head, LinearHead, Network
+from cotransport.settings import sections as config
+from cotransport.system.randomness import generator
+from cotransport.training.loop import Trainer
 
 _HELD_OUT = (0, 2)  # place of a task's random draws, beside those of its training
 

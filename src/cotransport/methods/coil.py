@@ -11,9 +11,9 @@ from torch import Tensor
 from cotransport import losses
 from cotransport.data import Batch
 from cotransport.methods.base import Lesson
-from cotransport.methods.distilling import Distilling
-from cotransport.network import Network, Output
-from cotransport.training import Moment, Trainer
+from cotransport.methods.rehearsal import Distilling
+from cotransport.networks.network import Network, Output
+from cotransport.training.loop import Moment, Trainer
 from cotransport.transport import class_centres, transport_classifier
 
 

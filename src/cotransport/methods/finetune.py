@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cotransport.config import Budget
 from cotransport.methods.base import Method
+from cotransport.settings.sections import Budget
 
 
 class Finetune(Method):

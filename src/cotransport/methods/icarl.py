@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cotransport.methods.distilling import Distilling
+from cotransport.methods.rehearsal import Distilling
 
 
 class ICarl(Distilling):

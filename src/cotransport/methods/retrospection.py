@@ -13,11 +13,11 @@ from pydantic import Field
 from torch import Tensor
 
 from cotransport import losses
-from cotransport.config import Positive
 from cotransport.data import Batch
 from cotransport.methods.base import Lesson, Method
-from cotransport.network import Network, Output
-from cotransport.training import Moment, Trainer
+from cotransport.networks.network import Network, Output
+from cotransport.settings.sections import Positive
+from cotransport.training.loop import Moment, Trainer
 from cotransport.transport import (
     centres_of_sums,
     class_centres,

@@ -7,12 +7,12 @@ import warnings
 import torch
 from torch import Tensor
 
-from cotransport import config
 from cotransport.errors import CotransportWarning
 from cotransport.methods.base import Lesson
-from cotransport.methods.distilling import Distilling
-from cotransport.network import Head, LinearHead, Network
-from cotransport.training import Trainer
+from cotransport.methods.rehearsal import Distilling
+from cotransport.networks.network import Head, LinearHead, Network
+from cotransport.settings import sections as config
+from cotransport.training.loop import Trainer
 
 IMAGES_LOOKED_AT = 64
 """Images of the first task by which the backbone's features are judged, at most."""

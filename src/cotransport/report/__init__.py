@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cotransport.errors import RunError, StorageError
-from cotransport.files import write_atomically
-from cotransport.results import find_results
+from cotransport.experiments.results import find_results
+from cotransport.system.files import write_atomically
 
 __all__ = ["write_report"]
 
@@ -19,9 +19,9 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     default the first of the folders; and `initial.csv` and `transport.csv` where the results tell of it.
     """
     # matplotlib and plotly take a second to import, which no other command should wait for
-    from cotransport.report import figures, groups, page, tables
+    from cotransport.report import aggregate, figures, page, tables
 
-    streams = groups.grouped(find_results(*folders))
+    streams = aggregate.grouped(find_results(*folders))
     out = folders[0] if out is None else out
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cotransport.metrics import Floats
-from cotransport.report.groups import Among, Confusion, Estimate, Line, Method, Sources, Stream, every
+from cotransport.report.aggregate import Among, Confusion, Estimate, Line, Method, Sources, Stream, every
 from cotransport.report.text import counted, shortened
 
 Chart = dict[str, Any]

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import get_font_names
 
 from cotransport.metrics import Floats, Integers
-from cotransport.report.groups import Among, Line, Method, Stream, every
+from cotransport.report.aggregate import Among, Line, Method, Stream, every
 from cotransport.report.text import in_figures, shortened
 
 INK, GRID = "#22272E", "#E3E6EA"

@@ -13,8 +13,8 @@ from string import Template
 import yaml
 
 from cotransport.report import charts, wording
+from cotransport.report.aggregate import Among, Method, Sources, Stream, on_validation
 from cotransport.report.charts import Chart
-from cotransport.report.groups import Among, Method, Sources, Stream, on_validation
 from cotransport.report.tables import COLUMNS, table
 from cotransport.report.text import UNDEFINED
 

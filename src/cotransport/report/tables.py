@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from cotransport.report.groups import MOST_CLASSES, Estimate, Method, Stream, largest_first
+from cotransport.experiments.results import Result, Step
+from cotransport.report.aggregate import MOST_CLASSES, Estimate, Method, Stream, largest_first
 from cotransport.report.text import MINUS, in_figures
-from cotransport.results import Result, Step
 
 LATEX = {
     "\\": r"\textbackslash{}",

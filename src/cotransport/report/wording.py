@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from cotransport.report.groups import Method, Stream, setting
+from cotransport.experiments.results import Result
+from cotransport.report.aggregate import Method, Stream, setting
 from cotransport.report.tables import AVERAGE, FORGETTING
 from cotransport.report.text import counted, in_figures, one_line
-from cotransport.results import Result
 
 DEVICES = {"cpu": "CPU", "cuda": "GPU (CUDA)", "mps": "GPU (Apple)"}
 

@@ -1,0 +1,44 @@
+"""Image files to try things with: scikit-learn's handwritten digits, in folders as a user would have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from cotransport.errors import DataError
+from cotransport.system.files import explained
+
+NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+LESSONS = {"first": range(4), "second": range(4, 7), "third": range(7, 10)}
+SIDE = 32
+"""The digits have 8 x 8 pixels; people want to see something."""
+UNSEEN = 5
+"""Images of each digit that are in no lesson."""
+
+
+def write_digits(folder: Path) -> dict[Path, str]:
+    """Write all digits into a new folder, in three lessons and one folder of unseen ones; says what is where."""
+    from sklearn.datasets import load_digits
+
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise DataError(f"{folder}: exists already. Give a new folder's name")
+    digits = load_digits()
+    written = [0] * len(NAMES)
+    with explained(folder):
+        for pixels, number in zip(digits.images, digits.target, strict=True):
+            place = written[number]
+            written[number] += 1
+            lesson = next(name for name, numbers in LESSONS.items() if number in numbers)
+            path = folder / lesson / NAMES[number] / f"{place:03d}.png"
+            if place < UNSEEN:
+                path = folder / "unseen" / f"{NAMES[number]}-{place}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            image = Image.fromarray(np.round(pixels * (255 / 16)).astype(np.uint8))
+            image.resize((SIDE, SIDE), Image.Resampling.BICUBIC).save(path)
+    told = {
+        folder / lesson: f"a subfolder of images for each of {', '.join(NAMES[number] for number in numbers)}"
+        for lesson, numbers in LESSONS.items()
+    }
+    return told | {folder / "unseen": f"{UNSEEN} images of each digit that are in no lesson"}

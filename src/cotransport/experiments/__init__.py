@@ -1,0 +1,1 @@
+"""Recipes, streams and runs."""

@@ -1,0 +1,154 @@
+"""What a run leaves behind: one `result.json` for each method and seed. Experiments write it, reports read it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from cotransport import metrics
+from cotransport.errors import RunError
+from cotransport.system.files import write_atomically
+
+RESULT = "result.json"
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+class SourceShare(_Record):
+    """An old class that a new class was built from."""
+
+    name: str
+    share: float
+    """Of the new class's weights, from 0 to 1."""
+
+
+class Origin(_Record):
+    """What a new class's weights were built from before training."""
+
+    name: str
+    sources: list[SourceShare]
+    """The old classes with the largest shares, largest first."""
+    effective_sources: float
+    """The number of old classes behind it: 1 if there is a single source, all of them if the shares are equal."""
+
+
+class Transport(_Record):
+    """How the weights of a task's new classes were transported from the old classes'."""
+
+    plan: list[list[float]]
+    """Row n, column m: the mass that goes from old class n to the task's m-th class. All of it together is 1."""
+    origins: list[Origin]
+    """One for each new class."""
+
+
+class InitialAccuracy(_Record):
+    """Accuracy on a task's new classes before they are trained, in percent."""
+
+    among_new: float | None
+    """If only the task's own classes can be answered."""
+    among_all: float | None
+    """If all classes seen so far can be answered."""
+
+
+class Step(_Record):
+    """Figures after one task, over the test images of all classes seen. Accuracies in percent, None where undefined."""
+
+    classes_seen: int
+    top1: float | None
+    top5: float | None
+    head_top1: float | None
+    """Accuracy of the trained head."""
+    ncm_top1: float | None
+    """Accuracy of the nearest class mean, None for a method that keeps no exemplars."""
+    per_task: list[float | None]
+    """The metric on each task's images."""
+    train_seconds: float
+    images_per_second: float
+    epochs: int | None = None
+    """Epochs that the task was trained."""
+    transport: Transport | None = None
+    """None where nothing was transported."""
+    initial: dict[Literal["pt", "ncm", "random"], InitialAccuracy] | None = None
+    """New classes before training: by transported weights, by the nearest class mean, by random weights. None where it
+    was not asked for, and at the first task."""
+
+
+class Result(_Record):
+    """One method on one stream with one seed."""
+
+    recipe: dict[str, Any]
+    label: str
+    method: str
+    title: str
+    """The method's name as people write it."""
+    seed: int
+    class_order_seed: int | None
+    class_order: list[int]
+    """The source's class numbers in order of arrival."""
+    classes: list[str]
+    """Their names, in the same order."""
+    tasks: list[int]
+    """Number of classes in each task."""
+    metric: Literal["top1", "top5"]
+    steps: list[Step]
+    average_incremental_accuracy: float
+    last_accuracy: float
+    forgetting: float
+    forgetting_per_task: list[float | None]
+    backward_transfer: float
+    confusion: list[list[int]]
+    """After the last task: rows are true classes, columns predicted ones, both in order of arrival."""
+    environment: dict[str, Any]
+
+    @property
+    def curve(self) -> list[float]:
+        """The metric after each task."""
+        return [_number(getattr(step, self.metric)) for step in self.steps]
+
+    @property
+    def accuracy_matrix(self) -> metrics.Floats:
+        """Row i, column j: accuracy on task j after task i, NaN where undefined."""
+        return metrics.accuracy_matrix([step.per_task for step in self.steps])
+
+    def save(self, folder: Path) -> Path:
+        """Write `result.json` into a folder, so that a reader sees all of it or nothing."""
+        path = folder / RESULT
+        write_atomically(path, json.dumps(self.model_dump(mode="json"), indent=1, ensure_ascii=False, allow_nan=False))
+        return path
+
+    @classmethod
+    def load(cls, path: Path) -> Result:
+        """Read a `result.json`."""
+        try:
+            return cls.model_validate_json(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise RunError(f"{path}: cannot be read ({error.strerror})") from None
+        except (ValidationError, UnicodeDecodeError) as error:
+            reason = error.errors()[0] if isinstance(error, ValidationError) else {"msg": str(error), "loc": ()}
+            field = ".".join(str(part) for part in reason["loc"])
+            raise RunError(
+                f"{path}: not a result of a run ({field + ': ' if field else ''}{reason['msg']}). "
+                "Remove it, or run the experiment again with --overwrite"
+            ) from None
+
+
+def find_results(*folders: Path) -> list[Result]:
+    """All results below the folders, sorted by folder name; an error if there is none."""
+    for folder in folders:
+        if not folder.is_dir():
+            raise RunError(f"{folder}: no such folder. Give the --out folder of a run")
+    paths = sorted({path for folder in folders for path in [*folder.glob(RESULT), *folder.glob(f"*/{RESULT}")]})
+    if not paths:
+        names = ", ".join(str(folder) for folder in folders)
+        raise RunError(f"{names}: no finished run in it (no {RESULT}). `cotransport run` makes one")
+    return [Result.load(path) for path in paths]
+
+
+def _number(value: float | None) -> float:
+    return float(np.nan) if value is None else value

@@ -1,0 +1,126 @@
+"""Classes arriving in tasks: an immutable sequence that can be iterated over and indexed as often as one likes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+
+from cotransport.data import DataSet, Label, LabelledImages
+from cotransport.errors import ConfigError
+from cotransport.settings import sections as config
+from cotransport.settings.sections import nearest
+
+Split = tuple[tuple[int, ...], ...]
+"""For each task the source's numbers of its classes, in order of arrival."""
+
+
+NAMED = 12
+"""Classes that an error about an unknown one lists."""
+
+
+def class_order(classes: int, seed: int | None) -> list[int]:
+    """The order in which classes arrive: NumPy's legacy permutation for the seed, or as they are.
+
+    >>> class_order(100, 1993)[:5]
+    [68, 56, 78, 8, 23]
+    """
+    if seed is None:
+        return list(range(classes))
+    return [int(number) for number in np.random.RandomState(seed).permutation(classes)]
+
+
+def split_classes(names: Sequence[Label], settings: config.Stream) -> Split:
+    """The classes of each task."""
+    if settings.classes is not None:
+        return _named(names, settings.classes)
+    order = class_order(len(names), settings.order_seed)
+    if settings.subset is not None:
+        _at_most("stream.subset", settings.subset, len(names))
+        order = order[: settings.subset]
+    sizes = _sizes(len(order), settings)
+    ends = list(accumulate(sizes))
+    return tuple(tuple(order[end - size : end]) for size, end in zip(sizes, ends, strict=True))
+
+
+def _sizes(classes: int, settings: config.Stream) -> list[int]:
+    """How many classes each task has."""
+    if settings.tasks is not None:
+        _at_most("stream.tasks", settings.tasks, classes)
+        small, larger = divmod(classes, settings.tasks)
+        return [small + (task < larger) for task in range(settings.tasks)]
+    assert settings.step is not None
+    base = settings.base if settings.base is not None else settings.step
+    _at_most("stream.base" if settings.base is not None else "stream.step", base, classes)
+    full, rest = divmod(classes - base, settings.step)
+    return [base, *[settings.step] * full, *([rest] if rest else [])]
+
+
+def _at_most(field: str, value: int, classes: int) -> None:
+    if value > classes:
+        raise ConfigError(f"{field}: {value} is more than the {classes} classes there are")
+
+
+def _named(names: Sequence[Label], tasks: Sequence[Sequence[Label]]) -> Split:
+    number = {str(name): position for position, name in enumerate(names)}
+    seen: set[str] = set()
+    for place, task in enumerate(tasks):
+        if not task:
+            raise ConfigError(f"stream.classes[{place}]: a task without classes. Name at least one")
+        for name in map(str, task):
+            if name not in number:
+                some = ", ".join(list(number)[:NAMED]) + (", ..." if len(number) > NAMED else "")
+                hint = f"{nearest(name, number)} There are: {some}"
+                raise ConfigError(f"stream.classes[{place}]: no class {name!r} in the data{hint}")
+            if name in seen:
+                raise ConfigError(f"stream.classes[{place}]: the class {name!r} is listed twice. List every class once")
+            seen.add(name)
+    return tuple(tuple(number[str(name)] for name in task) for task in tasks)
+
+
+@dataclass(frozen=True)
+class Task:
+    """Some classes with their images. Labels are numbered in order of arrival, from 0 in `train`."""
+
+    number: int
+    classes: tuple[Label, ...]
+    train: LabelledImages
+    """Images of this task's classes alone."""
+    seen_test: LabelledImages
+    """Test images of all classes seen so far, this task's included."""
+
+
+@dataclass(frozen=True)
+class TaskStream:
+    """Tasks of one data set."""
+
+    data: DataSet
+    split: Split
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def __getitem__(self, number: int) -> Task:
+        """The task with this number, counted from 0 (or from the end, below 0)."""
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"task {number} of {len(self)}")
+        number %= len(self)
+        own = self.split[number]
+        seen = [label for task in self.split[: number + 1] for label in task]
+        train = self.data.train.of_classes(own)
+        return Task(number, train.classes, train, self.data.test.of_classes(seen))
+
+    def __iter__(self) -> Iterator[Task]:
+        return (self[number] for number in range(len(self)))
+
+    @property
+    def classes(self) -> tuple[Label, ...]:
+        """All classes in order of arrival."""
+        return tuple(self.data.train.classes[label] for task in self.split for label in task)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of classes in each task."""
+        return tuple(len(task) for task in self.split)

@@ -1,0 +1,107 @@
+"""A classifier as one ONNX file that needs nothing of ours: pixels in, probabilities out, names in its metadata."""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cotransport.data.batches import centre_share
+from cotransport.errors import ConfigError, ModelError
+from cotransport.learner.estimator import IncrementalClassifier
+from cotransport.networks.network import Network
+from cotransport.system.files import written
+from cotransport.version import __version__
+
+TOLERANCE = 1e-3
+"""By which the file's probabilities may differ from ours, when it is tried."""
+
+
+class _Exported(nn.Module):
+    """From decoded squares to probabilities, by the head or by the nearest class mean."""
+
+    def __init__(self, network: Network, means: Tensor | None, scale: float) -> None:
+        super().__init__()
+        self.network, self.scale = network, scale
+        self.means = None if means is None else nn.Parameter(means, requires_grad=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Uint8 (n, size, size, 3) -> float32 (n, classes)."""
+        output = self.network(images.permute(0, 3, 1, 2).float())
+        if self.means is None:
+            return F.softmax(output.logits, dim=1)
+        return F.softmax(self.scale * F.linear(F.normalize(output.features), self.means), dim=1)
+
+
+def export(classifier: IncrementalClassifier, path: Path) -> None:
+    """Write a classifier as an ONNX file.
+
+    Input `images`: uint8 (n, size, size, 3), RGB. Output `probabilities`: float32 (n, classes). The metadata has the
+    class names (`classes`), and how images become squares (`preprocessing`), both as JSON.
+    """
+    try:
+        import onnx
+        import onnxruntime
+        import onnxscript  # noqa: F401 (torch's exporter needs it)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{error.name} is not installed. pip install 'cotransport[onnx]'") from None
+    if path.is_dir() or not path.parent.is_dir():
+        raise ConfigError(f"{path}: not a place for a file. Give a file's name in a folder that exists")
+    state = classifier.state_
+    means, scale = classifier.nearest_mean() if classifier.predicts_with_means else (None, 1.0)
+    if classifier.predicts_with_means and means is None:
+        raise ModelError("the nearest class mean needs an exemplar of every class, and some have none")
+    module = _Exported(state.network.frozen().cpu().float(), means, scale).eval()
+    shape = (2, state.image_size, state.image_size, 3)
+    images = torch.randint(256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    with warnings.catch_warnings(), torch.no_grad(), written(path) as beside:
+        warnings.simplefilter("ignore")  # of the exporter, for developers
+        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+        program = torch.onnx.export(
+            module,
+            (images,),
+            dynamo=True,
+            input_names=["images"],
+            output_names=["probabilities"],
+            dynamic_shapes={"images": {0: "n"}},
+            verbose=False,
+        )
+        assert program is not None
+        model = program.model_proto
+        onnx.helper.set_model_props(model, {name: _text(value) for name, value in _metadata(classifier).items()})
+        model.producer_name, model.producer_version = "cotransport", __version__
+        onnx.checker.check_model(model)
+        beside.write_bytes(model.SerializeToString())
+        session = onnxruntime.InferenceSession(str(beside), providers=["CPUExecutionProvider"])
+        (said,) = session.run(None, {"images": images.numpy()})
+        if not torch.allclose(torch.from_numpy(said), module(images), atol=TOLERANCE):
+            raise ModelError(f"{path}: the exported network answers otherwise than the model. Nothing was written")
+
+
+def _metadata(classifier: IncrementalClassifier) -> dict[str, Any]:
+    state = classifier.state_
+    share = centre_share(state.image_size)
+    return {
+        "classes": list(state.classes),
+        "preprocessing": {
+            "image_size": state.image_size,
+            "centre_share": share,
+            "steps": [
+                "turn upright by the EXIF orientation; of 16-bit values take the upper 8 bits",
+                "lay transparent parts on white; convert to RGB",
+                f"cut the central square whose side is {share:g} of the shorter side",
+                f"resize to {state.image_size} x {state.image_size} pixels, bilinear with antialiasing",
+                "uint8 from 0 to 255, (n, height, width, 3); the network normalises them itself",
+            ],
+        },
+    }
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,1 @@
+"""The model folder: versions of a classifier on disk."""

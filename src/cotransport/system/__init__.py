@@ -1,0 +1,1 @@
+"""Files, signals, cores and random numbers."""

@@ -1,0 +1,90 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+
+from cotransport.data.memory import Memory, herding
+from cotransport.settings.sections import Budget
+from tests.conftest import blobs
+
+
+def literal_herding(features: Tensor, quota: int) -> list[int]:
+    """The definition, word by word."""
+    units = F.normalize(features.double())
+    mean = units.mean(dim=0)
+    chosen: list[int] = []
+    for k in range(1, min(quota, len(units)) + 1):
+        best, nearest = -1, float("inf")
+        for candidate in range(len(units)):
+            if candidate in chosen:
+                continue
+            together = (units[candidate] + sum(units[c] for c in chosen)) / k
+            distance = float((mean - together).norm())
+            if distance < nearest - 1e-12:
+                best, nearest = candidate, distance
+        chosen.append(best)
+    return chosen
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 6), st.integers(0, 14), st.integers(0, 10_000))
+def test_herding_is_its_definition(count: int, dimension: int, quota: int, seed: int) -> None:
+    features = torch.randn(count, dimension, generator=torch.Generator().manual_seed(seed))
+    assert herding(features, quota).tolist() == literal_herding(features, quota)
+
+
+def test_ties_go_to_the_lower_index() -> None:
+    features = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+    # all are as far from the mean; then the pair that makes up the mean, then again
+    assert herding(features, 4).tolist() == [0, 1, 2, 3]
+
+
+def test_herding_by_hand() -> None:
+    # units at 0, 90 and 30 degrees with the mean (0.622, 0.5): the third, (0.866, 0.5), is nearest. With it, the first
+    # makes the mean (0.933, 0.25), 0.40 away, and the second (0.433, 0.75), 0.31 away
+    features = torch.tensor([[5.0, 0.0], [0.0, 2.0], [3**0.5, 1.0]])
+    assert herding(features, 3).tolist() == [2, 1, 0]
+
+
+def test_a_shorter_quota_is_a_prefix() -> None:
+    features = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
+    assert herding(features, 5).tolist() == herding(features, 12).tolist()[:5]
+
+
+def test_budgets() -> None:
+    assert Budget(total=2000).quota(100) == 20
+    assert Budget(total=100).quota(3) == 33
+    assert Budget(total=5).quota(10) == 0
+    assert Budget(per_class=3).quota(1000) == 3
+
+
+def test_memory_is_a_value() -> None:
+    first = Memory().updated({0: blobs(1, 6).images}, quota=6)
+    second = first.updated({1: blobs(1, 6).images}, quota=3)
+    assert [len(images) for images in first.exemplars] == [6]
+    assert [len(images) for images in second.exemplars] == [3, 3]
+    with pytest.raises(AttributeError):
+        first.exemplars = ()  # type: ignore[misc]
+
+
+def test_shrinking_takes_a_prefix_and_copies_nothing() -> None:
+    images = blobs(1, 6).images
+    shrunk = Memory((images,)).updated({}, quota=2).exemplars[0]
+    assert shrunk.pixels.data_ptr() == images.pixels.data_ptr()  # type: ignore[union-attr]
+    assert (shrunk.pixels == images.pixels[:2]).all()  # type: ignore[union-attr]
+
+
+def test_memory_with_labels() -> None:
+    memory = Memory((blobs(1, 2).images, blobs(1, 1).images))
+    data = memory.labelled(("a", "b"))
+    assert data is not None
+    assert data.labels.tolist() == [0, 0, 1]
+    assert data.classes == ("a", "b")
+    assert len(data.images) == 3
+
+
+def test_an_empty_memory_has_no_data() -> None:
+    assert Memory().labelled(()) is None
+    assert Memory((blobs(1, 2).images.first(0),)).labelled(("a",)) is None

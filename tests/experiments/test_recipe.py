@@ -1,0 +1,150 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cotransport.errors import ConfigError
+from cotransport.experiments.recipe import Recipe, bundled_recipes, load_recipe
+from cotransport.methods import known_methods
+
+MINIMAL = {"stream": {"tasks": 2}, "methods": ["replay"]}
+
+
+def written(folder: Path, values: object) -> str:
+    path = folder / "mine.yaml"
+    path.write_text(values if isinstance(values, str) else yaml.safe_dump(values), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("name", bundled_recipes())
+def test_bundled_recipes_are_valid_and_open_with_their_command(name: str) -> None:
+    recipe = load_recipe(name)
+    assert recipe.name == name
+    assert recipe.description
+    first = bundled_recipes()[name].read_text(encoding="utf-8").partition("\n")[0]
+    assert first in (f"# cotransport run {name}", f"# cotransport visualize {name}")
+
+
+def test_a_recipe_extends_another(tmp_path: Path) -> None:
+    """Section by section; a list is replaced, and the name is not inherited."""
+    written(tmp_path, MINIMAL | {"description": "the base", "schedule": {"epochs": 9, "batch_size": 8}})
+    later = tmp_path / "later.yaml"
+    later.write_text("extends: mine.yaml\nschedule: {epochs: 4}\nmethods: [coil]\nbackbone: {width: 8}\n")
+    recipe = load_recipe(str(later))
+    assert (recipe.name, recipe.description) == ("later", "")
+    assert (recipe.schedule.epochs, recipe.schedule.batch_size) == (4, 8)
+    assert [method.name for method in recipe.methods] == ["coil"]
+    assert (recipe.backbone.name, recipe.backbone.width) == ("resnet32", 8)
+
+
+def test_a_bundled_recipe_may_be_extended(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("extends: cifar100-b0-10-fast\nbackbone: {width: 16}\n", encoding="utf-8")
+    recipe, base = load_recipe(str(path)), load_recipe("cifar100-b0-10-fast")
+    assert (recipe.backbone.name, recipe.backbone.width) == ("fast", 16)
+    assert recipe.schedule == base.schedule
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("extends: loop.yaml\n", "extends itself"),
+        ("extends: ./../{here}/loop.yaml\n", "extends itself"),
+        ("extends: [digits]\n", "extends: give the name"),
+        ("extends: nowhere\n", "nowhere: no such file"),
+    ],
+)
+def test_recipes_that_extend_nothing_of_use(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "loop.yaml").write_text(text.replace("{here}", tmp_path.name), encoding="utf-8")
+    with pytest.raises(ConfigError, match=message):
+        load_recipe(str(tmp_path / "loop.yaml"))
+
+
+def test_a_recipe_from_a_file(tmp_path: Path) -> None:
+    recipe = load_recipe(written(tmp_path, MINIMAL))
+    assert recipe.name == "mine"
+    assert [method.name for method in recipe.methods] == ["replay"]
+    assert recipe.seeds == (1,)
+
+
+def test_overrides(tmp_path: Path) -> None:
+    overrides = [
+        "schedule.epochs=7",
+        "seeds=[1, 2]",
+        "methods.0.predict_with=ncm",
+        "backbone.stem=large",
+        "stream.tasks=null",
+        "stream.step=3",
+    ]
+    recipe = load_recipe(written(tmp_path, MINIMAL | {"backbone": "resnet18"}), overrides, data="photos")
+    assert recipe.schedule.epochs == 7
+    assert recipe.seeds == (1, 2)
+    assert recipe.methods[0].predict_with == "ncm"
+    assert (recipe.backbone.name, recipe.backbone.stem) == ("resnet18", "large")
+    assert (recipe.stream.tasks, recipe.stream.step) == (None, 3)
+    assert recipe.data.source == "photos"
+
+
+@pytest.mark.parametrize(
+    ("values", "overrides", "message"),
+    [
+        (MINIMAL, ["schedule.epoch=7"], r"schedule\.epoch: unknown key; did you mean 'epochs'\?"),
+        (MINIMAL, ["schedul.epochs=7"], r"schedul: unknown key; did you mean 'schedule'\?"),
+        (MINIMAL, ["schedule.shape=step"], r"schedule\.shape: 'step' is not allowed; did you mean 'steps'\?"),
+        (MINIMAL, ["schedule"], r"give key=value"),
+        (MINIMAL, ["seeds.0.x=1"], r"not a position in a list of 1|nothing below"),
+        (MINIMAL, ["methods.3=replay"], r"not a position in a list of 1"),
+        (MINIMAL, ["methods=[{name: [coil]}]"], r"method.name: \['coil'\] is not a method"),
+        (MINIMAL, ["methods=[{name: coil, pt_epochs: 1.5}]"], r"pt_epochs: give a whole number of epochs, or a share"),
+        (
+            MINIMAL,
+            ["methods=[repaly]"],
+            r"'repaly' is not a method; did you mean 'replay'\? Known: bic, coil, coil-tuned, fine",
+        ),
+        (MINIMAL, ["methods.0.predictwith=ncm"], r"predictwith: unknown key; did you mean 'predict_with'\?"),
+        (MINIMAL, ["methods=[replay, replay]"], r"several are labelled 'replay'"),
+        (MINIMAL, ["methods=[]"], r"methods: "),
+        (MINIMAL, ["methods=[3]"], r"3 is not a method's name"),
+        (MINIMAL, ["methods=[{label: x}]"], r"name is missing"),
+        (MINIMAL, ["methods.0.label=a/b"], r"label"),
+        (MINIMAL, ["seeds=[1, 1]"], r"listed twice"),
+        (MINIMAL, ["seeds=3"], r"seeds: give a list"),
+        (MINIMAL, ["data=photos"], r"data: give a section with keys"),
+        (MINIMAL, ["backbone=resnet99"], r"backbone.name: 'resnet99' is not known"),
+        (MINIMAL, ["schedule.learning_rate=.inf"], r"learning_rate: .*finite"),
+        (MINIMAL, ["schedule=[1"], r"--set schedule=\[1: not valid YAML"),
+        ("stream: {tasks: 2}\nstream: {tasks: 3}\n", [], r"the key 'stream' is there twice.*line 2"),
+        (MINIMAL, ["metric=top3"], r"metric: 'top3' is not allowed"),
+        ({"methods": ["replay"]}, [], r"stream: is missing"),
+        ("- a\n- b\n", [], r"a recipe is a mapping"),
+        ("a: [", [], r"not valid YAML.*line 1"),
+    ],
+)
+def test_wrong_recipes(tmp_path: Path, values: object, overrides: list[str], message: str) -> None:
+    path = written(tmp_path, values)
+    if "seeds.0" in str(overrides):
+        overrides = ["seeds=[1]", *overrides]
+    with pytest.raises(ConfigError, match=r"(?s)" + message):
+        load_recipe(path, overrides)
+
+
+def test_an_unknown_recipe_names_the_bundled_ones() -> None:
+    with pytest.raises(ConfigError, match=r"digit: no such file.*did you mean 'digits'\? Bundled: .*digits"):
+        load_recipe("digit")
+
+
+def test_a_dumped_recipe_reads_back() -> None:
+    recipe = load_recipe("digits", ["methods.0.label=lower"])
+    assert Recipe.model_validate(recipe.model_dump(mode="json")) == recipe
+
+
+def test_methods_are_found_without_a_list() -> None:
+    assert {"finetune", "replay", "oracle"} <= set(known_methods())
+
+
+def test_a_whole_list_does_not_undo_what_is_said_of_its_parts() -> None:
+    """In whichever order they come."""
+    whole, part = "methods=[bic, replay]", "methods.bic.validate_every=5"
+    for overrides in ([whole, part], [part, whole]):
+        recipe = load_recipe("digits", overrides)
+        assert recipe.methods[0].model_dump()["validate_every"] == 5

@@ -1,0 +1,141 @@
+"""Scikit-learn's manners: its own checks, clone, parameters and pipelines.
+
+Its checks feed tables of numbers. `Tables` draws each row as a small picture and is otherwise the classifier itself, so
+that they check how it behaves, with a reason for each that has no meaning for pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+from torch import nn
+
+from cotransport import IncrementalClassifier
+from cotransport.settings.sections import Augmentation, Budget, Device, Schedule
+from tests.conftest import blobs, classifier
+
+SIDE = 4
+
+
+def small_module() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE * SIDE, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU())
+
+
+class Tables(IncrementalClassifier):
+    """The classifier on tables: the columns of a row become brightnesses."""
+
+    def __init__(
+        self,
+        method: Any = "replay",  # noqa: ANN401
+        backbone: Any = None,  # noqa: ANN401
+        *,
+        schedule: Any = Schedule(epochs=40, batch_size=32, learning_rate=0.1),  # noqa: ANN401
+        memory: Any = Budget(per_class=20),  # noqa: ANN401
+        augmentation: Any = Augmentation(crop_padding=0, flip=False),  # noqa: ANN401
+        device: Any = Device(accelerator="cpu"),  # noqa: ANN401
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            method, backbone, schedule=schedule, memory=memory, augmentation=augmentation, device=device, seed=seed
+        )
+
+    def fit(self, X: Any, y: Any = None) -> Tables:  # noqa: ANN401, N803
+        X, y = validate_data(self, X, y)  # noqa: N806
+        check_classification_targets(y)
+        twin = clone(self)
+        if twin.backbone is None:
+            twin.backbone = small_module()
+        self.state_ = IncrementalClassifier.learn(twin, pictures(X), y).state_
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> Tables:  # noqa: ANN401, N803
+        if not hasattr(self, "state_"):
+            return self.fit(X, y)
+        X, y = validate_data(self, X, y, reset=False)  # noqa: N806
+        super().partial_fit(pictures(X), y)
+        return self
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:  # noqa: ANN401, N803
+        return super().predict(self._checked(X))
+
+    def predict_proba(self, X: Any) -> npt.NDArray[Any]:  # noqa: ANN401, N803
+        # in the precision that the network computes in, by which scikit-learn chooses its tolerance: a matrix product
+        # rounds otherwise in a batch of another size
+        return super().predict_proba(self._checked(X)).astype(np.float32)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:  # noqa: ANN401, N803
+        return float(np.average(self.predict(X) == y, weights=sample_weight))
+
+    def _checked(self, X: Any) -> npt.NDArray[np.uint8]:  # noqa: ANN401, N803
+        self._state()
+        return pictures(validate_data(self, X, reset=False))
+
+    def __sklearn_tags__(self) -> Any:  # noqa: ANN401
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = True
+        return tags
+
+
+def pictures(X: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:  # noqa: N803
+    """uint8 (n, 4, 4, 3): the columns again and again, from dark to light."""
+    light = np.round(255 / (1 + np.exp(-np.asarray(X, dtype=np.float64).clip(-50, 50)))).astype(np.uint8)
+    return np.resize(light.T, (SIDE * SIDE, len(light))).T.reshape(-1, SIDE, SIDE, 1).repeat(3, axis=3)
+
+
+def expected_failures(estimator: IncrementalClassifier) -> dict[str, str]:
+    settings = "sections of settings are immutable objects that check themselves; scikit-learn allows only plain values"
+    return {"check_parameters_default_constructible": settings}
+
+
+@parametrize_with_checks([Tables()], expected_failed_checks=expected_failures)
+def test_scikit_learns_own_checks(estimator: Tables, check: Callable[[Tables], None]) -> None:
+    check(estimator)
+
+
+def test_the_classifier_itself_says_that_it_takes_no_tables() -> None:
+    tags = IncrementalClassifier().__sklearn_tags__()
+    assert not tags.input_tags.two_d_array
+    assert tags.input_tags.three_d_array
+    assert tags.estimator_type == "classifier"
+
+
+def test_a_clone_has_the_settings_and_has_learned_nothing() -> None:
+    clf = classifier({"name": "coil", "reg": 0.1}, seed=5, image_size=8).learn(blobs(2, 10))
+    twin = clone(clf)
+    assert twin.get_params() == clf.get_params()
+    with pytest.raises(NotFittedError):
+        twin.predict(blobs(2, 1))
+    assert twin.set_params(seed=6).get_params()["seed"] == 6
+
+
+def test_a_clone_of_one_with_a_module_has_its_weights() -> None:
+    module = small_module()
+    twin = clone(IncrementalClassifier("replay", module))
+    assert twin.backbone is not module
+    assert all(torch.equal(a, b) for a, b in zip(twin.backbone.parameters(), module.parameters(), strict=True))
+
+
+def test_in_a_pipeline() -> None:
+    data = blobs(3, 20)
+    names = np.array(data.classes)[data.labels.numpy()]
+    images = data.images.pixels.numpy()  # type: ignore[union-attr]
+    pipeline = make_pipeline(FunctionTransformer(lambda inverted: 255 - inverted), classifier("replay"))
+    pipeline.fit(255 - images, names)
+    assert pipeline.score(255 - images, names) > 0.9
+    assert (pipeline.predict(255 - images) == names).mean() > 0.9
+    scores = cross_val_score(pipeline, 255 - images, names, cv=2)
+    assert scores.min() > 0.6

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from cotransport.errors import StorageError
+from cotransport.system import files
+from cotransport.system.files import (
+    checksum,
+    read_json,
+    rename_folder,
+    storable,
+    write_atomically,
+    write_json,
+    write_tensors,
+    written,
+)
+
+
+def full_disk(descriptor: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_json(path, {"é": 1})
+    with written(path) as beside:
+        beside.write_text("half")
+        assert read_json(path) == {"é": 1}
+    assert path.read_text() == "half"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    write_atomically(path, "old")
+    with pytest.raises(RuntimeError), written(path) as beside:
+        beside.write_text("half")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_is_told_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.txt"
+    write_atomically(path, "old")
+    monkeypatch.setattr(files.os, "fsync", full_disk)
+    with pytest.raises(StorageError, match=r"a\.txt: cannot be written \(No space left on device\).*still there"):
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot be written"):
+        write_atomically(tmp_path / "file" / "a.txt", "new")
+
+
+def test_a_folder_gets_its_name_when_all_is_in_it(tmp_path: Path) -> None:
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "beside" / "a").write_text("1")
+    rename_folder(tmp_path / "beside", tmp_path / "place")
+    assert (tmp_path / "place" / "a").read_text() == "1"
+    assert not (tmp_path / "beside").exists()
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, "\udcff", ""], ids=["half", "deep", "bytes", "empty"])
+def test_json_that_is_none(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ValueError):
+        read_json(tmp_path / "a.json")
+
+
+def test_json_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LARGEST_JSON", 10)
+    (tmp_path / "a.json").write_text(json.dumps([1] * 10))
+    with pytest.raises(ValueError, match="more than"):
+        read_json(tmp_path / "a.json")
+
+
+def test_the_checksum_is_that_of_the_standard(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")  # the example of FIPS 180-4
+    assert checksum(tmp_path / "a") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_tensors_on_a_full_disk(tmp_path: Path) -> None:
+    """The library writes them by itself, and has its own name for what the system refuses."""
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        with (
+            pytest.raises(StorageError, match=r"a\.safetensors.*cannot be written"),
+            written(tmp_path / "a.safetensors") as beside,
+        ):
+            write_tensors(beside, {"a": torch.zeros(100_000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
+
+
+def test_others_may_read_tensors_as_they_may_read_any_file(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", 1)
+    with written(tmp_path / "a.safetensors") as beside:
+        write_tensors(beside, {"a": torch.zeros(2)})
+    modes = {path.stat().st_mode for path in tmp_path.iterdir()}
+    assert len(modes) == 1
+
+
+def test_names_that_are_not_text_can_be_stored(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", storable("caf\udce9"))
+    assert read_json(tmp_path / "a.json") == "caf\\udce9"

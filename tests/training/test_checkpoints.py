@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from cotransport.errors import CotransportWarning
+from cotransport.training import checkpoints
+from cotransport.training.checkpoints import Checkpoint, Checkpoints
+
+
+def checkpoint(steps: int) -> Checkpoint:
+    strided = torch.arange(6.0).view(2, 3).T  # as channels-last weights are
+    return Checkpoint(steps, 7, {"a": strided, "b": torch.tensor(steps), "empty": torch.empty(0, 3)})
+
+
+def test_the_newest_is_read_as_it_was_written(tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path / "new" / "folder")
+    assert kept.load(0) is None
+    kept.write(0, checkpoint(3))
+    kept.write(0, checkpoint(12))
+    kept.forget_older(0, 12)
+    found = kept.load(0)
+    assert found is not None
+    assert (found.steps, found.epochs) == (12, 7)
+    assert found.tensors.keys() == checkpoint(12).tensors.keys()
+    assert all(torch.equal(found.tensors[name], tensor) for name, tensor in checkpoint(12).tensors.items())
+    assert len(list(kept.folder.iterdir())) == 1
+
+
+def test_a_step_counts_when_all_processes_have_written(tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path)
+    for rank in (1, 0):
+        kept.write(0, checkpoint(5), rank=rank, processes=2)
+    kept.write(0, checkpoint(9), rank=1, processes=2)  # killed before the other one could
+    for rank in (0, 1):
+        found = kept.load(0, rank=rank, processes=2)
+        assert found is not None
+        assert found.steps == 5
+    assert kept.load(0, rank=0, processes=3) is None
+    kept.write(0, checkpoint(9), rank=0, processes=2)
+    found = kept.load(0, rank=1, processes=2)
+    assert found is not None
+    assert found.steps == 9
+
+
+def test_trainings_of_a_lesson_are_told_apart(tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path)
+    assert [kept.next_training(), kept.next_training()] == [0, 1]
+    kept.write(1, checkpoint(2))
+    kept.write(0, checkpoint(5))
+    kept.forget_older(0, 5)
+    found = [kept.load(training) for training in (0, 1)]
+    assert [None if one is None else one.steps for one in found] == [5, 2]
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"\xff" * 100], ids=["empty", "short", "large header"])
+def test_a_damaged_one_is_told_and_not_used(content: bytes, tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path)
+    kept.write(0, checkpoint(5))
+    next(tmp_path.iterdir()).write_bytes(content)
+    with pytest.warns(CotransportWarning, match="damaged"):
+        assert kept.load(0) is None
+
+
+def test_writing_takes_a_small_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(checkpoints.time, "perf_counter", lambda: now[0])
+    kept = Checkpoints(tmp_path)
+    assert kept.due(0)
+    assert not kept.due(30)
+    now[0] = 30
+    assert kept.due(30)
+    monkeypatch.setattr(checkpoints, "write_tensors", lambda *_: slow(tmp_path, now))
+    kept.write(0, checkpoint(1))  # takes 2 seconds, so the next one is due after 100
+    now[0] += 99
+    assert not kept.due(30)
+    now[0] += 1
+    assert kept.due(30)
+
+
+def slow(folder: Path, now: list[float]) -> None:
+    (folder / ".training-0-1-0of1.safetensors.part").write_text("")
+    now[0] += 2
