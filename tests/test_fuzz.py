@@ -181,7 +181,7 @@ class TestRecipes:
             load_recipe(str(tmp_path / "recipe.yaml"))
 
 
-def altered(values: Any, data: st.DataObject) -> Any:  # noqa: ANN401
+def altered(values: Any, data: st.DataObject) -> Any:
     """Values with another one in one place, or one missing."""
     if isinstance(values, dict) and values and data.draw(st.booleans()):
         key = data.draw(st.sampled_from(sorted(values)))

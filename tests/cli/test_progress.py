@@ -6,13 +6,13 @@ from rich.console import Console
 
 from cotransport.cli import progress
 from cotransport.cli.progress import ConsoleWatcher
-from cotransport.experiments.results import Step
+from cotransport.experiments.results import TaskResult
 from cotransport.experiments.run import Run
 from cotransport.methods import make_method
-from cotransport.training.loop import Figures
+from cotransport.training.loop import TrainingProgress
 
 
-def figures(step: int, **changes: object) -> Figures:
+def figures(step: int, **changes: object) -> TrainingProgress:
     values: dict[str, object] = {
         "task": 0,
         "epoch": 1,
@@ -28,7 +28,7 @@ def figures(step: int, **changes: object) -> Figures:
         "epoch_done": step == 5,
         "compile_seconds": None,
     }
-    return Figures(**(values | changes))  # type: ignore[arg-type]
+    return TrainingProgress(**(values | changes))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         now[0] = 110.0
         watcher.figures(figures(5, compile_seconds=75.0))
         step = {"classes_seen": 2, "top1": 90.0, "top5": 99.0, "head_top1": 90.0, "ncm_top1": None, "per_task": [90.0]}
-        watcher.task_done(Step(**step, train_seconds=20.0, images_per_second=100.0))  # type: ignore[arg-type]
+        watcher.task_done(TaskResult(**step, train_seconds=20.0, images_per_second=100.0))  # type: ignore[arg-type]
         watcher.figures(figures(0, task=1))
         now[0] = 150.0
         watcher.figures(figures(5, task=1))
@@ -75,5 +75,5 @@ def test_where_the_mean_counts_the_head_is_told_beside_it() -> None:
     with ConsoleWatcher(Console(file=file, width=200)) as watcher:
         watcher.run_begun(Run(make_method("icarl"), 1), [1000.0])
         step = {"classes_seen": 2, "top1": 90.0, "top5": 99.0, "head_top1": 80.0, "ncm_top1": 90.0, "per_task": [90.0]}
-        watcher.task_done(Step(**step, train_seconds=20.0, images_per_second=100.0))  # type: ignore[arg-type]
+        watcher.task_done(TaskResult(**step, train_seconds=20.0, images_per_second=100.0))  # type: ignore[arg-type]
     assert "90.0 % on 2 classes (head 80.0 %;" in file.getvalue()

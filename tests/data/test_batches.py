@@ -32,7 +32,7 @@ from cotransport.data import (
 from cotransport.data import batches as module
 from cotransport.data.augmentation import draw
 from cotransport.data.decoding import Encoded, decode
-from cotransport.data.workers import FEW, usual_workers
+from cotransport.data.workers import FEW, default_workers
 from cotransport.errors import DataError
 from cotransport.settings.sections import Augmentation
 from cotransport.system.randomness import generator
@@ -254,10 +254,10 @@ class TestWorkers:
             assert len(str(caught.value)) < 150
 
     def test_none_for_a_few_images_nor_where_none_may_be_started(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert usual_workers(FEW - 1) == 0
-        assert 1 <= usual_workers(FEW) <= 4
+        assert default_workers(FEW - 1) == 0
+        assert 1 <= default_workers(FEW) <= 4
         monkeypatch.setattr(multiprocessing, "current_process", lambda: SimpleNamespace(daemon=True))
-        assert usual_workers(FEW) == 0
+        assert default_workers(FEW) == 0
 
 
 def chunks_of(images: Images, shard: Shard | None = None, workers: int = 0) -> list[tuple[slice, Tensor]]:

@@ -27,13 +27,13 @@ from cotransport.data import (
     Images,
     LabelledImages,
     PixelImages,
-    images_of,
-    labelled,
-    load,
+    as_images,
+    as_labelled,
+    load_data_set,
     open_source,
 )
 from cotransport.data.decoding import decode
-from cotransport.data.splits import divided
+from cotransport.data.splits import hold_out
 from cotransport.errors import DataError
 from cotransport.settings.sections import Data
 
@@ -45,9 +45,9 @@ def write(path: Path, value: int = 0, size: tuple[int, int] = (8, 8)) -> Path:
     return path
 
 
-def loaded(folder: Path | str, **options: Any) -> DataSet:  # noqa: ANN401
+def loaded(folder: Path | str, **options: Any) -> DataSet:
     config = Data(source=str(folder), **options)
-    return load(open_source(config), config)
+    return load_data_set(open_source(config), config)
 
 
 def values_of(images: Images) -> list[int]:
@@ -129,7 +129,7 @@ class TestImageFolder:
         (tmp_path / "cat" / "notes.txt").write_text("about cats")
         (tmp_path / "README").write_text("about all")
         with pytest.warns(UserWarning, match=r"left out 2 files, .*, such as .*stray\.png"):
-            data = labelled(tmp_path)
+            data = as_labelled(tmp_path)
         assert data.classes == ("cat",)
         assert sorted(values_of(data.images)) == [1, 2]
 
@@ -137,13 +137,13 @@ class TestImageFolder:
         write(tmp_path / "cat" / "1.png")
         (tmp_path / "cat" / "notes.txt").write_text("about cats")
         with pytest.warns(UserWarning, match=r"left out 1 file, .*notes\.txt"):
-            labelled(tmp_path)
+            as_labelled(tmp_path)
 
     def test_names_with_spaces_and_letters_of_all_kinds(self, tmp_path: Path) -> None:
         names = ["a b", "c.d", "grün", "日本", "été", "🦊"]
         for value, name in enumerate(names):
             write(tmp_path / name / "bild ä.png", value)
-        data = labelled(str(tmp_path))
+        data = as_labelled(str(tmp_path))
         assert data.classes == tuple(sorted(names))
         assert by_class(data) == {name: [value] for value, name in enumerate(names)}
 
@@ -159,12 +159,12 @@ class TestImageFolder:
         if len(list(tmp_path.iterdir())) < 2:
             pytest.skip("this file system knows one spelling only")
         with pytest.raises(DataError, match=r"2 classes are named 'été'\. Give every class a name of its own"):
-            labelled(tmp_path)
+            as_labelled(tmp_path)
 
     def test_a_class_named_train(self, tmp_path: Path) -> None:
         for name in ("bus", "test", "train"):
             write(tmp_path / name / "1.png")
-        assert labelled(tmp_path).classes == ("bus", "test", "train")
+        assert as_labelled(tmp_path).classes == ("bus", "test", "train")
 
     def test_classes_are_told_without_reading_an_image(self, tmp_path: Path) -> None:
         (tmp_path / "cat").mkdir()
@@ -177,7 +177,7 @@ class TestImageFolder:
     def test_different_sizes_are_brought_to_their_median(self, tmp_path: Path) -> None:
         for i, size in enumerate([(8, 8), (12, 20), (40, 16)]):
             write(tmp_path / "cat" / f"{i}.png", i, size)
-        images = labelled(tmp_path).images
+        images = as_labelled(tmp_path).images
         assert isinstance(images, PixelImages)
         assert images.pixels.shape == (3, 12, 12, 3)
         assert values_of(images) == [0, 1, 2]
@@ -209,12 +209,12 @@ class TestImageFolder:
         if nothing == "text":
             (tmp_path / "dog" / "notes.txt").write_text("none yet")
         with pytest.raises(DataError, match=r"dog: no images in it\. Add some, or remove"):
-            labelled(tmp_path)
+            as_labelled(tmp_path)
 
     def test_no_subfolders(self, tmp_path: Path) -> None:
         write(tmp_path / "1.png")
         with pytest.raises(DataError, match=r"no subfolder in it\. Put the images of each class into a subfolder"):
-            labelled(tmp_path)
+            as_labelled(tmp_path)
 
     @pytest.mark.parametrize(
         "name", ["/nowhere/photos", "./photos", "../photos", "photos/", "a/b/c", "C:\\photos", "~/no"]
@@ -222,23 +222,23 @@ class TestImageFolder:
     def test_a_missing_folder(self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         with pytest.raises(DataError, match=re.escape(f"{name}: no such folder. Check the path")):
-            labelled(name)
+            as_labelled(name)
 
     @pytest.mark.parametrize("name", ["x" * 300, "~no-such-user/photos"])
     def test_a_path_that_cannot_be_looked_at(self, name: str) -> None:
         with pytest.raises(DataError, match=r"cannot be read \(.*\)\. Check the path"):
-            labelled(name)
+            as_labelled(name)
 
     def test_an_empty_path_is_not_the_current_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(tmp_path / "cat" / "1.png")
         monkeypatch.chdir(tmp_path)
-        assert labelled(".").classes == ("cat",)
+        assert as_labelled(".").classes == ("cat",)
         with pytest.raises(DataError, match=r"data\.source: no such folder"):
-            labelled("")
+            as_labelled("")
 
     def test_a_file_instead_of_a_folder(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"1\.png: a file\. Give a folder"):
-            labelled(write(tmp_path / "1.png"))
+            as_labelled(write(tmp_path / "1.png"))
 
     def test_a_class_with_test_images_alone(self, tmp_path: Path) -> None:
         for place in ("train/cat", "test/cat", "test/dog"):
@@ -263,7 +263,7 @@ class TestImageFolder:
         data = LabelledImages(PixelImages(pixels), labels, tuple(range(len(counts))))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of classes of one image
-            train, test = divided(data, share)
+            train, test = hold_out(data, share)
         assert sorted(values_of(train.images) + values_of(test.images)) == list(range(len(labels)))
         for part in (train, test):  # every image with its own label still
             assert [labels[value] for value in values_of(part.images)] == part.labels.tolist()
@@ -281,14 +281,14 @@ class TestArrays:
     def test_grey_and_colours(self, channels: int | None) -> None:
         shape = (5, 6, 6) if channels is None else (5, 6, 6, channels)
         array = np.random.RandomState(0).randint(0, 256, shape).astype(np.uint8)
-        images = images_of(array)
+        images = as_images(array)
         assert isinstance(images, PixelImages)
         expected = array.reshape(5, 6, 6, -1) * np.ones(3, dtype=np.uint8)
         assert (images.pixels.numpy() == expected).all()
 
     def test_alpha_is_laid_on_white_as_in_files(self) -> None:
         array = np.random.RandomState(0).randint(0, 256, (3, 20, 20, 4)).astype(np.uint8)
-        images = images_of(array)
+        images = as_images(array)
         for i in range(3):
             on_white = Image.new("RGBA", (20, 20), "white")
             expected = np.asarray(Image.alpha_composite(on_white, Image.fromarray(array[i])).convert("RGB"))
@@ -296,11 +296,11 @@ class TestArrays:
 
     def test_16_bits_are_scaled(self) -> None:
         array = np.array([0, 255, 0x8000, 65535], dtype=np.uint16).reshape(4, 1, 1)
-        assert values_of(images_of(array)) == [0, 0, 128, 255]
+        assert values_of(as_images(array)) == [0, 0, 128, 255]
 
     def test_square_colours_are_not_copied(self) -> None:
         array = np.zeros((2, 6, 6, 3), dtype=np.uint8)
-        images = images_of(array)
+        images = as_images(array)
         assert isinstance(images, PixelImages)
         assert np.shares_memory(images.pixels.numpy(), array)
 
@@ -309,25 +309,25 @@ class TestArrays:
         array.flags.writeable = False
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            assert (images_of(array).pixels.numpy() == array).all()  # type: ignore[union-attr]
+            assert (as_images(array).pixels.numpy() == array).all()  # type: ignore[union-attr]
             backwards = array.copy()[:, ::-1, :, ::-1]
-            assert (images_of(backwards).pixels.numpy() == backwards).all()  # type: ignore[union-attr]
+            assert (as_images(backwards).pixels.numpy() == backwards).all()  # type: ignore[union-attr]
 
     def test_other_shapes_show_their_central_square(self) -> None:
         array = np.zeros((2, 4, 8, 3), dtype=np.uint8)
         array[:, :, 2:6] = 200
-        images = images_of(array)
+        images = as_images(array)
         assert images.size == 4
         assert values_of(images) == [200, 200]
 
     def test_a_given_size(self) -> None:
-        assert images_of(np.zeros((2, 8, 8), dtype=np.uint8), 5).size == 5
+        assert as_images(np.zeros((2, 8, 8), dtype=np.uint8), 5).size == 5
 
     def test_tensors(self) -> None:
         tensor = torch.randint(0, 256, (4, 6, 6, 3), dtype=torch.uint8)
-        assert torch.equal(images_of(tensor).pixels, tensor)  # type: ignore[union-attr]
-        assert torch.equal(images_of(list(tensor)).pixels, tensor)  # type: ignore[union-attr]
-        data = labelled(tensor, torch.tensor([3, 1, 3, 1]))
+        assert torch.equal(as_images(tensor).pixels, tensor)  # type: ignore[union-attr]
+        assert torch.equal(as_images(list(tensor)).pixels, tensor)  # type: ignore[union-attr]
+        data = as_labelled(tensor, torch.tensor([3, 1, 3, 1]))
         assert (data.classes, data.labels.tolist()) == ((1, 3), [1, 0, 1, 0])
 
     def test_files_bytes_arrays_and_pillow_images_in_one_list(self, tmp_path: Path) -> None:
@@ -341,31 +341,31 @@ class TestArrays:
             Image.new("L", (8, 8), 6),
             Image.new("RGBA", (8, 8), (0, 0, 0, 0)),
         ]
-        assert values_of(images_of(images)) == [1, 2, 3, 4, 5, 6, 255]
-        assert values_of(images_of(tuple(images[:2]))) == [1, 2]
+        assert values_of(as_images(images)) == [1, 2, 3, 4, 5, 6, 255]
+        assert values_of(as_images(tuple(images[:2]))) == [1, 2]
 
     def test_files_in_numpy_arrays(self, tmp_path: Path) -> None:
         paths = [str(write(tmp_path / f"{value}.png", value)) for value in (1, 2)]
-        assert values_of(images_of(np.array(paths))) == [1, 2]
-        assert values_of(images_of(np.array(paths, dtype=object))) == [1, 2]
+        assert values_of(as_images(np.array(paths))) == [1, 2]
+        assert values_of(as_images(np.array(paths, dtype=object))) == [1, 2]
 
     def test_columns_of_a_table(self, tmp_path: Path) -> None:
         paths = [str(write(tmp_path / f"{value}.png", value)) for value in (1, 2)]
         columns = pd.DataFrame({"file": paths, "kind": ["b", "a"], "number": [7, 8]}, index=[5, 6])
-        assert by_class(labelled(columns["file"], columns["kind"])) == {"a": [2], "b": [1]}
-        assert by_class(labelled(columns["file"], columns["number"])) == {7: [1], 8: [2]}
+        assert by_class(as_labelled(columns["file"], columns["kind"])) == {"a": [2], "b": [1]}
+        assert by_class(as_labelled(columns["file"], columns["number"])) == {7: [1], 8: [2]}
 
     def test_a_single_file_or_image(self, tmp_path: Path) -> None:
         path = write(tmp_path / "1.png", 1)
         for one in (path, str(path), path.read_bytes(), Image.new("L", (8, 8), 1)):
-            assert values_of(images_of(one)) == [1]
+            assert values_of(as_images(one)) == [1]
 
     def test_arrays_of_different_sizes(self) -> None:
-        images = images_of([np.full((side, side, 3), side, dtype=np.uint8) for side in (4, 6, 20)])
+        images = as_images([np.full((side, side, 3), side, dtype=np.uint8) for side in (4, 6, 20)])
         assert (images.size, values_of(images)) == (6, [4, 6, 20])
 
     def test_large_arrays_in_memory_stay_there(self) -> None:
-        assert isinstance(images_of(np.zeros((1, 100, 100, 3), dtype=np.uint8)), PixelImages)
+        assert isinstance(as_images(np.zeros((1, 100, 100, 3), dtype=np.uint8)), PixelImages)
 
     @pytest.mark.parametrize(
         ("images", "message"),
@@ -396,7 +396,7 @@ class TestArrays:
     )
     def test_refused_with_a_remedy(self, images: object, message: str) -> None:
         with pytest.raises(DataError, match=message):
-            images_of(images)
+            as_images(images)
 
 
 class TestLabels:
@@ -419,7 +419,7 @@ class TestLabels:
         ids=repr,
     )
     def test_classes_are_the_distinct_labels(self, labels: object, classes: tuple[str | int, ...]) -> None:
-        data = labelled(self.IMAGES, labels)
+        data = as_labelled(self.IMAGES, labels)
         assert data.classes == classes
         assert all(type(name) in {str, int} for name in data.classes)
         named = [data.classes[number] for number in data.labels.tolist()]
@@ -444,15 +444,15 @@ class TestLabels:
     )
     def test_refused_with_a_remedy(self, labels: object, message: str) -> None:
         with pytest.raises(DataError, match=message):
-            labelled(self.IMAGES, labels)
+            as_labelled(self.IMAGES, labels)
 
     def test_missing_labels(self) -> None:
         with pytest.raises(DataError, match=r"labels are missing: give learn\(images, labels\)"):
-            labelled(self.IMAGES)
+            as_labelled(self.IMAGES)
 
     def test_labelled_images_pass_through(self) -> None:
-        data = labelled(self.IMAGES, [0, 1, 0, 1])
-        assert labelled(data) is data
+        data = as_labelled(self.IMAGES, [0, 1, 0, 1])
+        assert as_labelled(data) is data
 
 
 class TestDigits:
@@ -542,14 +542,14 @@ class TestHuggingFace:
         monkeypatch.setenv("COTRANSPORT_DATA", str(tmp_path / "root"))
         monkeypatch.setattr(huggingface_hub, "HfApi", None)
         assert values_of(loaded("owner/pets").train.images) == [1, 2]
-        assert labelled("photos").classes == ("cat",)
+        assert as_labelled("photos").classes == ("cat",)
 
     def test_a_folder_goes_before_the_data_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(tmp_path / "root" / "photos" / "cat" / "1.png")
         write(tmp_path / "here" / "photos" / "dog" / "1.png")
         monkeypatch.setenv("COTRANSPORT_DATA", str(tmp_path / "root"))
         monkeypatch.chdir(tmp_path / "here")
-        assert labelled("photos").classes == ("dog",)
+        assert as_labelled("photos").classes == ("dog",)
         monkeypatch.chdir(tmp_path / "here" / "photos")
         assert open_source(Data(source=".")).name == "photos"
 
@@ -607,7 +607,7 @@ class TestHuggingFace:
         assert by_class(train) == {"a": [2], "b": [1, 3]}
         assert by_class(test) == {"a": [4], "b": []}
         numbers = parquet(tmp_path / "numbers", train=table([1, 2, 3], [10, 9, 10], None))
-        assert by_class(labelled(numbers)) == {9: [2], 10: [1, 3]}
+        assert by_class(as_labelled(numbers)) == {9: [2], 10: [1, 3]}
 
     def test_other_values_are_no_labels(self, tmp_path: Path) -> None:
         folder = parquet(tmp_path / "pets", train=table([1, 2], [0.5, 1.5], None))  # type: ignore[list-item]
@@ -694,7 +694,7 @@ class TestHuggingFace:
         both.save_to_disk(tmp_path / "both")
         assert by_class(loaded(tmp_path / "both").test) == {"cat": [], "dog": [], "eel": [3]}
         table([1, 2, 3, 4], [0, 1, 0, 1]).select([3, 0, 1]).save_to_disk(tmp_path / "one")
-        assert by_class(labelled(tmp_path / "one")) == {"cat": [1], "dog": [4, 2], "eel": []}
+        assert by_class(as_labelled(tmp_path / "one")) == {"cat": [1], "dog": [4, 2], "eel": []}
 
     def test_no_training_split(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"no split named train \(found: test\)"):
@@ -720,7 +720,7 @@ class TestHuggingFace:
         monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)  # so that a slow attempt would be made
         started = time.monotonic()
         with pytest.raises(DataError) as caught:
-            labelled("nobody/no-such-data")
+            as_labelled("nobody/no-such-data")
         assert time.monotonic() - started < 5
         assert str(caught.value).startswith(
             "nobody/no-such-data: no such folder (nor under COTRANSPORT_DATA), and not found on the hub: "
@@ -737,7 +737,7 @@ class TestHuggingFace:
 
         monkeypatch.setattr(huggingface_hub, "HfApi", Hub)
         with pytest.raises(DataError, match=r"not found on the hub: nobody/none does not exist or is private\. Check"):
-            labelled("nobody/none")
+            as_labelled("nobody/none")
 
     def test_the_hub_is_asked_for_the_full_id(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A data set on the hub goes the same way as one on the disk, once it is found."""
@@ -755,7 +755,7 @@ class TestHuggingFace:
         assert set(asked) == {"uoft-cs/cifar100"}
 
 
-def labelled_classes(folder: Path, **options: Any) -> tuple[str | int, ...]:  # noqa: ANN401
+def labelled_classes(folder: Path, **options: Any) -> tuple[str | int, ...]:
     return open_source(Data(source=str(folder), **options)).classes
 
 
@@ -763,8 +763,8 @@ def encoded_column(rows: datasets.Dataset) -> list[dict[str, Any]]:
     return list(rows.cast_column("img", datasets.Image(decode=False))["img"])
 
 
-def redirected(function: Any, name: str, folder: Path) -> Any:  # noqa: ANN401
-    def call(asked: str) -> Any:  # noqa: ANN401
+def redirected(function: Any, name: str, folder: Path) -> Any:
+    def call(asked: str) -> Any:
         assert asked == name
         return function(str(folder))
 
@@ -778,7 +778,7 @@ class TestRealCifar100:
         source = open_source(Data(source="cifar100"))
         assert len(source.classes) == 100
         assert source.classes[:3] == ("apple", "aquarium_fish", "baby")
-        train, test = load(source, Data(source="cifar100"))
+        train, test = load_data_set(source, Data(source="cifar100"))
         folder = Path(os.environ["COTRANSPORT_DATA"]) / "cifar100"
         for name, part, count in (("train", train, 500), ("test", test, 100)):
             assert isinstance(part.images, PixelImages)
@@ -804,11 +804,11 @@ class TestLinks:
     def test_a_file_or_a_class_elsewhere_is_refused_unless_allowed(self, photos: Path, tmp_path: Path) -> None:
         (photos / "cat" / "b.png").symlink_to(tmp_path / "elsewhere" / "secret.png")
         with pytest.raises(DataError, match=r"b\.png: leads out of .*photos.*data\.follow_links: true"):
-            labelled(photos)
+            as_labelled(photos)
         (photos / "cat" / "b.png").unlink()
         (photos / "cow").symlink_to(tmp_path / "elsewhere")
         with pytest.raises(DataError, match=r"cow: leads out of"):
-            labelled(photos)
+            as_labelled(photos)
         source = open_source(Data(source=str(photos), follow_links=True))
         assert source.classes == ("cat", "cow", "dog")
         assert len(source.splits().train) == 3
@@ -816,18 +816,18 @@ class TestLinks:
     def test_links_inside_are_followed_to_files(self, photos: Path) -> None:
         (photos / "cat" / "b.png").symlink_to(photos / "dog" / "a.png")
         (photos / "cat" / "loop").symlink_to(photos)
-        assert labelled(photos).counts().tolist() == [2, 1]
+        assert as_labelled(photos).counts().tolist() == [2, 1]
 
     def test_a_link_to_itself(self, photos: Path) -> None:
         (photos / "cat" / "b.png").symlink_to(photos / "cat" / "b.png")
         with pytest.raises(DataError, match=r"b\.png: a link"):
-            labelled(photos)
+            as_labelled(photos)
 
     def test_training_images_elsewhere(self, photos: Path, tmp_path: Path) -> None:
         (tmp_path / "data").mkdir()
         (tmp_path / "data" / "train").symlink_to(photos)
         with pytest.raises(DataError, match=r"train: leads out of"):
-            labelled(tmp_path / "data")
+            as_labelled(tmp_path / "data")
 
     def test_folders_that_are_too_deep(self, photos: Path) -> None:
         deep = photos / "cat"
@@ -835,9 +835,9 @@ class TestLinks:
             deep = deep / "d"
         deep.mkdir(parents=True)
         with pytest.raises(DataError, match=r"more than 32 deep"):
-            labelled(photos)
+            as_labelled(photos)
 
     def test_a_class_whose_name_cannot_be_shown(self, photos: Path) -> None:
         (photos / "a\x1b[2Jb").mkdir()
         with pytest.raises(DataError, match=r"cannot be shown.*Rename it"):
-            labelled(photos)
+            as_labelled(photos)

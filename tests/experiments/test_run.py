@@ -13,9 +13,9 @@ from cotransport.data import DataSet, LabelledImages
 from cotransport.errors import ConfigError, DataError, RunError, TrainingError
 from cotransport.experiments import run as experiment
 from cotransport.experiments.recipe import Recipe, load_recipe
-from cotransport.experiments.results import Result, Step, find_results
+from cotransport.experiments.results import Result, TaskResult, find_results
 from cotransport.experiments.stream import TaskStream
-from cotransport.training.loop import Figures
+from cotransport.training.loop import TrainingProgress
 from tests.conftest import blobs
 from tests.lessons.test_lesson import write
 
@@ -44,11 +44,11 @@ class Quiet:
         self.begun.append(run.folder)
         self.work.append(work)
 
-    def figures(self, figures: Figures) -> None:
+    def figures(self, figures: TrainingProgress) -> None:
         if figures.step == figures.steps:
             self.images.append(figures.images)
 
-    def task_done(self, step: Step) -> None:
+    def task_done(self, step: TaskResult) -> None:
         self.steps += 1
 
 
@@ -138,7 +138,7 @@ def test_an_unfinished_run_is_resumed_or_overwritten(tmp_path: Path, finished: t
     few = ("methods=[replay]", "seeds=[1]")
 
     class Stopped(Quiet):
-        def task_done(self, step: Step) -> None:
+        def task_done(self, step: TaskResult) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -275,7 +275,7 @@ def test_a_run_with_a_time_budget_can_be_followed(tmp_path: Path) -> None:
 
 def test_a_resumed_run_follows_its_own_record(tmp_path: Path) -> None:
     class Stops(Quiet):
-        def figures(self, figures: Figures) -> None:
+        def figures(self, figures: TrainingProgress) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -324,13 +324,13 @@ def test_a_run_may_follow_itself(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def transported(tmp_path_factory: pytest.TempPathFactory) -> list[Step]:
+def transported(tmp_path_factory: pytest.TempPathFactory) -> list[TaskResult]:
     out = tmp_path_factory.mktemp("transported")
     [result] = experiment.run(recipe("methods=[coil]", "seeds=[1]", "initial_accuracy=true"), out, watcher=Quiet())
     return Result.load(out / "coil-seed1" / "result.json").steps if result else []
 
 
-def test_a_result_tells_what_new_classes_were_built_from(transported: list[Step]) -> None:
+def test_a_result_tells_what_new_classes_were_built_from(transported: list[TaskResult]) -> None:
     """Digits in tasks of 4, 4 and 2, so the plans are 4 x 4 and 8 x 2."""
     assert transported[0].transport is None
     for step, old, new in ((transported[1], 4, 4), (transported[2], 8, 2)):
@@ -344,7 +344,7 @@ def test_a_result_tells_what_new_classes_were_built_from(transported: list[Step]
             assert 1 <= origin.effective_sources <= old
 
 
-def test_a_result_tells_how_new_classes_begin(transported: list[Step]) -> None:
+def test_a_result_tells_how_new_classes_begin(transported: list[TaskResult]) -> None:
     assert transported[0].initial is None
     for step in transported[1:]:
         assert step.initial is not None
@@ -397,7 +397,7 @@ def test_the_log_tells_how_diffuse_the_plan_is(tmp_path: Path) -> None:
     assert [float(value) for value in logged if value] == pytest.approx(expected)
 
 
-def test_looking_at_new_classes_first_changes_nothing(transported: list[Step], tmp_path: Path) -> None:
+def test_looking_at_new_classes_first_changes_nothing(transported: list[TaskResult], tmp_path: Path) -> None:
     [blind] = experiment.run(recipe("methods=[coil]", "seeds=[1]"), tmp_path, watcher=Quiet())
     assert [step.per_task for step in blind.steps] == [step.per_task for step in transported]
     assert all(step.initial is None for step in blind.steps)
@@ -416,7 +416,7 @@ def test_a_resumed_run_keeps_its_log(tmp_path: Path) -> None:
     few = (*ONE_METHOD, "logging.csv=true")
 
     class Stops(Quiet):
-        def task_done(self, step: Step) -> None:
+        def task_done(self, step: TaskResult) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -438,7 +438,7 @@ def test_what_was_left_of_a_finished_run_goes(tmp_path: Path) -> None:
 
 
 class Stops(Quiet):
-    def task_done(self, step: Step) -> None:
+    def task_done(self, step: TaskResult) -> None:
         raise KeyboardInterrupt
 
 

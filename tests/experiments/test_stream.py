@@ -4,14 +4,16 @@ import pytest
 from cotransport.data import DataSet
 from cotransport.errors import ConfigError
 from cotransport.experiments.stream import TaskStream, class_order, split_classes
-from cotransport.settings.sections import Stream
+from cotransport.settings.sections import StreamSettings
 from tests.conftest import blobs
 
 LETTERS = tuple("abcdefghij")
 
 
 def sizes(classes: int, **settings: object) -> list[int]:
-    return [len(task) for task in split_classes(tuple(map(str, range(classes))), Stream.model_validate(settings))]
+    return [
+        len(task) for task in split_classes(tuple(map(str, range(classes))), StreamSettings.model_validate(settings))
+    ]
 
 
 def test_the_papers_class_order() -> None:
@@ -46,16 +48,16 @@ def test_base_takes_everything() -> None:
 
 
 def test_sub_sampled_classes_are_the_first_after_the_shuffle() -> None:
-    split = split_classes(LETTERS, Stream(tasks=2, subset=4))
+    split = split_classes(LETTERS, StreamSettings(tasks=2, subset=4))
     assert [number for task in split for number in task] == class_order(10, 1993)[:4]
 
 
 def test_explicit_lists_of_classes() -> None:
-    assert split_classes(LETTERS, Stream(classes=(("c", "a"), ("b",)))) == ((2, 0), (1,))
+    assert split_classes(LETTERS, StreamSettings(classes=(("c", "a"), ("b",)))) == ((2, 0), (1,))
 
 
 def test_explicit_lists_of_numbers_as_names() -> None:
-    assert split_classes(("0", "1", "2"), Stream(classes=((2,), (0,)))) == ((2,), (0,))
+    assert split_classes(("0", "1", "2"), StreamSettings(classes=((2,), (0,)))) == ((2,), (0,))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def test_explicit_lists_of_numbers_as_names() -> None:
 )
 def test_splits_that_cannot_be(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        split_classes(LETTERS, Stream.model_validate(settings))
+        split_classes(LETTERS, StreamSettings.model_validate(settings))
 
 
 @pytest.fixture

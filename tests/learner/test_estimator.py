@@ -14,7 +14,7 @@ from cotransport.data import EncodedImages, LabelledImages, PixelImages
 from cotransport.errors import ConfigError, CotransportWarning, DataError, TrainingError
 from cotransport.networks.backbones import FastNet
 from cotransport.settings.sections import Augmentation, Budget, Schedule
-from cotransport.training.loop import Figures
+from cotransport.training.loop import TrainingProgress
 from tests.conftest import blobs
 
 QUICK = Schedule(epochs=6, batch_size=16, learning_rate=0.1)
@@ -303,7 +303,7 @@ def test_a_network_that_learns_on_may_have_a_rate_of_its_own(method: str, rates:
     schedule = Schedule(epochs=1, batch_size=40, shape="constant", learning_rate=0.2, later_learning_rate=0.1)
     clf, found = IncrementalClassifier(method, "resnet8", schedule=schedule, device={"accelerator": "cpu"}), []
     for task in range(3):
-        told: list[Figures] = []
+        told: list[TrainingProgress] = []
         clf.learn(blobs(1, 12, first=task), listener=told.append)
         found.append(told[-1].learning_rate)
     assert found == rates

@@ -40,20 +40,20 @@ class Tables(IncrementalClassifier):
 
     def __init__(
         self,
-        method: Any = "replay",  # noqa: ANN401
-        backbone: Any = None,  # noqa: ANN401
+        method: Any = "replay",
+        backbone: Any = None,
         *,
-        schedule: Any = Schedule(epochs=40, batch_size=32, learning_rate=0.1),  # noqa: ANN401
-        memory: Any = Budget(per_class=20),  # noqa: ANN401
-        augmentation: Any = Augmentation(crop_padding=0, flip=False),  # noqa: ANN401
-        device: Any = Device(accelerator="cpu"),  # noqa: ANN401
+        schedule: Any = Schedule(epochs=40, batch_size=32, learning_rate=0.1),
+        memory: Any = Budget(per_class=20),
+        augmentation: Any = Augmentation(crop_padding=0, flip=False),
+        device: Any = Device(accelerator="cpu"),
         seed: int = 0,
     ) -> None:
         super().__init__(
             method, backbone, schedule=schedule, memory=memory, augmentation=augmentation, device=device, seed=seed
         )
 
-    def fit(self, X: Any, y: Any = None) -> Tables:  # noqa: ANN401, N803
+    def fit(self, X: Any, y: Any = None) -> Tables:  # noqa: N803
         X, y = validate_data(self, X, y)  # noqa: N806
         check_classification_targets(y)
         twin = clone(self)
@@ -62,29 +62,29 @@ class Tables(IncrementalClassifier):
         self.state_ = IncrementalClassifier.learn(twin, pictures(X), y).state_
         return self
 
-    def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> Tables:  # noqa: ANN401, N803
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> Tables:  # noqa: N803
         if not hasattr(self, "state_"):
             return self.fit(X, y)
         X, y = validate_data(self, X, y, reset=False)  # noqa: N806
         super().partial_fit(pictures(X), y)
         return self
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:  # noqa: ANN401, N803
+    def predict(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803
         return super().predict(self._checked(X))
 
-    def predict_proba(self, X: Any) -> npt.NDArray[Any]:  # noqa: ANN401, N803
+    def predict_proba(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803
         # in the precision that the network computes in, by which scikit-learn chooses its tolerance: a matrix product
         # rounds otherwise in a batch of another size
         return super().predict_proba(self._checked(X)).astype(np.float32)
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:  # noqa: ANN401, N803
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:  # noqa: N803
         return float(np.average(self.predict(X) == y, weights=sample_weight))
 
-    def _checked(self, X: Any) -> npt.NDArray[np.uint8]:  # noqa: ANN401, N803
+    def _checked(self, X: Any) -> npt.NDArray[np.uint8]:  # noqa: N803
         self._state()
         return pictures(validate_data(self, X, reset=False))
 
-    def __sklearn_tags__(self) -> Any:  # noqa: ANN401
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = True
         return tags

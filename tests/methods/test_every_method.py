@@ -17,7 +17,7 @@ from cotransport.data import LabelledImages, PixelImages
 from cotransport.methods import known_methods
 from cotransport.settings.sections import Budget, Device, Schedule
 from cotransport.training.checkpoints import Checkpoint, Checkpoints
-from cotransport.training.loop import Figures
+from cotransport.training.loop import TrainingProgress
 from tests import conftest
 from tests.conftest import blobs
 
@@ -69,7 +69,7 @@ def test_goes_on_after_any_step_as_if_nothing_had_been(
     }
     whole = classifier(method, **settings).learn(two_tasks[0])
     killed = copy.copy(whole)
-    before, told = killed.state_, list[Figures]()
+    before, told = killed.state_, list[TrainingProgress]()
 
     class Dies(Checkpoints):
         def write(self, training: int, checkpoint: Checkpoint, **process: int) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cotransport import IncrementalClassifier
-from cotransport.data import Images, LabelledImages, joined
+from cotransport.data import Images, LabelledImages, concatenate
 from cotransport.methods import Lesson, Method, known_methods
 from cotransport.methods.coil import Coil
 from cotransport.networks.network import Network, Output
@@ -83,7 +83,7 @@ def trespasses(method: str | Method, monkeypatch: pytest.MonkeyPatch) -> list[in
     found = []
     exemplars: tuple[Images, ...] = ()
     for task in TASKS:
-        allowed = pictures(joined([task.images, *exemplars]))
+        allowed = pictures(concatenate([task.images, *exemplars]))
         with recorded(monkeypatch) as shown:
             clf.learn(task)
         assert shown >= pictures(task.images)

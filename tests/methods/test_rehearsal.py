@@ -15,7 +15,7 @@ from cotransport.methods import Lesson, known_methods
 from cotransport.methods.bic import CorrectedHead
 from cotransport.methods.rehearsal import Distilling
 from cotransport.networks.network import Network
-from cotransport.settings.sections import Budget, Device, Head, Loss
+from cotransport.settings.sections import Budget, Device, HeadSettings, Loss
 from cotransport.training.loop import Moment, Trainer
 from cotransport.transport import class_centres, transport_classifier, transport_cost, transport_plan
 from tests.conftest import blobs, classifier
@@ -97,7 +97,7 @@ def test_a_head_is_made_again_from_settings_and_numbers(name: str) -> None:
     """What a saved model needs: the head of the method, grown at once, with the numbers put back."""
     clf = classifier(name, head={"linear_scale": 0.5}).learn(blobs(2, 8)).learn(blobs(1, 8, first=2))
     head = clf.state_.network.head
-    again = known_methods()[name]().make_head(clf.state_.network.dimension, Head())
+    again = known_methods()[name]().make_head(clf.state_.network.dimension, HeadSettings())
     again.grow(3)
     again.load_state_dict(head.state_dict())
     features = clf.features(blobs(3, 4))

@@ -14,7 +14,7 @@ from cotransport.methods import known_methods
 from cotransport.methods.rehearsal import Distilling
 from cotransport.methods.wa import WA, ClippedHead, align
 from cotransport.networks.network import CosineHead, LinearHead
-from cotransport.settings.sections import Head
+from cotransport.settings.sections import HeadSettings
 from tests.conftest import blobs, classifier
 
 
@@ -94,7 +94,7 @@ def test_more_images_of_known_classes_align_nothing() -> None:
 
 
 def test_the_head_is_the_methods_choice() -> None:
-    heads = {name: known_methods()[name]().make_head(4, Head()) for name in known_methods()}
+    heads = {name: known_methods()[name]().make_head(4, HeadSettings()) for name in known_methods()}
     linear = {name: head for name, head in heads.items() if isinstance(head, LinearHead)}
     assert set(linear) == {"bic", "wa"}
     assert {name for name, head in linear.items() if head.bias is not None} == {"bic"}

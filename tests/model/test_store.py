@@ -18,7 +18,7 @@ from cotransport.data.memory import Memory
 from cotransport.errors import ConfigError, ModelError, StorageError
 from cotransport.lessons.lesson import evaluate, info
 from cotransport.model.store import ModelStore, Snapshot, seal
-from cotransport.settings.sections import Backbone, Device, Head
+from cotransport.settings.sections import Backbone, Device, HeadSettings
 from cotransport.system.files import checksum
 from tests.conftest import blobs, classifier
 
@@ -47,7 +47,7 @@ def written(folder: Path, *snapshots: Snapshot) -> ModelStore:
     return store
 
 
-def values(images: Any) -> list[int]:  # noqa: ANN401
+def values(images: Any) -> list[int]:
     if isinstance(images, PixelImages):
         return [int(value) for value in images.pixels[:, 0, 0, 0]]
     return [len(images.item(place).data) for place in range(len(images))]
@@ -435,7 +435,7 @@ class TestOwnBackbone:
         assert again.state_.network.backbone.get_buffer("mask").dtype == torch.float64
 
     @pytest.mark.parametrize("backbone", ["fast", nn.Identity()])
-    def test_none_is_needed_where_it_has_a_name(self, backbone: Any, model: Path) -> None:  # noqa: ANN401
+    def test_none_is_needed_where_it_has_a_name(self, backbone: Any, model: Path) -> None:
         with pytest.raises(ConfigError, match="nothing, if it was made with a name"):
             IncrementalClassifier.load(model, backbone=backbone)
 
@@ -460,5 +460,5 @@ def test_models_of_earlier_formats_can_be_read_used_and_taught(folder: Path, tmp
     assert [change.after for change in evaluate(tmp_path / "model")] == expected["held_out"]
     assert [one["classes"] for one in info(tmp_path / "model")["versions"]] == [2, 4]
     clf.learn(blobs(1, 8, first=9)).save(tmp_path / "model")
-    assert clf.head == Head(linear_scale=0.2)
+    assert clf.head == HeadSettings(linear_scale=0.2)
     assert clf.backbone == Backbone(name="fast", width=4)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from cotransport.errors import ConfigError
 from cotransport.networks import backbones
-from cotransport.networks.network import CosineHead, LinearHead, Network, folded
+from cotransport.networks.network import CosineHead, LinearHead, Network, fold_batch_norms
 from cotransport.settings.sections import Backbone
 
 
@@ -181,10 +181,10 @@ def test_a_folded_backbone_gives_the_same_features(name: str) -> None:
     plain = in_use(backbones.build(Backbone(name=name), 32))
     images = torch.randn(4, 3, 32, 32)
     with torch.no_grad():
-        expected, found = plain(images), folded(copy.deepcopy(plain))(images)
+        expected, found = plain(images), fold_batch_norms(copy.deepcopy(plain))(images)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
     after_pools = 3 if name == "fast" else 0  # their convolutions are not right before them
-    assert norms(folded(copy.deepcopy(plain))) == after_pools
+    assert norms(fold_batch_norms(copy.deepcopy(plain))) == after_pools
 
 
 def test_a_convolution_that_is_used_twice_is_not_folded() -> None:
@@ -197,8 +197,8 @@ def test_a_convolution_that_is_used_twice_is_not_folded() -> None:
             return self.second(self.conv(self.first(self.conv(x)))).mean(dim=(2, 3))
 
     plain, images = in_use(Shared()), torch.randn(4, 3, 8, 8)
-    torch.testing.assert_close(folded(copy.deepcopy(plain))(images), plain(images))
-    assert norms(folded(plain)) == 2
+    torch.testing.assert_close(fold_batch_norms(copy.deepcopy(plain))(images), plain(images))
+    assert norms(fold_batch_norms(plain)) == 2
 
 
 def test_a_convolution_whose_output_is_needed_twice_is_not_folded() -> None:
@@ -212,7 +212,7 @@ def test_a_convolution_whose_output_is_needed_twice_is_not_folded() -> None:
             return (self.norm(y) + y).mean(dim=(2, 3))
 
     plain, images = in_use(Branching()), torch.randn(4, 3, 8, 8)
-    torch.testing.assert_close(folded(copy.deepcopy(plain))(images), plain(images))
+    torch.testing.assert_close(fold_batch_norms(copy.deepcopy(plain))(images), plain(images))
 
 
 def test_two_norms_in_a_row_are_both_folded() -> None:
@@ -220,16 +220,16 @@ def test_two_norms_in_a_row_are_both_folded() -> None:
         nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.BatchNorm2d(4), nn.AdaptiveMaxPool2d(1), nn.Flatten())
     )
     images = torch.randn(4, 3, 8, 8)
-    torch.testing.assert_close(folded(copy.deepcopy(plain))(images), plain(images))
-    assert norms(folded(plain)) == 0
+    torch.testing.assert_close(fold_batch_norms(copy.deepcopy(plain))(images), plain(images))
+    assert norms(fold_batch_norms(plain)) == 0
 
 
 def test_a_convolution_with_a_reparametrised_weight_is_not_folded() -> None:
     convolution = nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3))
     plain = in_use(nn.Sequential(convolution, nn.BatchNorm2d(4), nn.AdaptiveMaxPool2d(1), nn.Flatten()))
     images = torch.randn(4, 3, 8, 8)
-    torch.testing.assert_close(folded(copy.deepcopy(plain))(images), plain(images))
-    assert norms(folded(plain)) == 1
+    torch.testing.assert_close(fold_batch_norms(copy.deepcopy(plain))(images), plain(images))
+    assert norms(fold_batch_norms(plain)) == 1
 
 
 def test_modules_called_by_keyword_do_no_harm() -> None:
@@ -242,7 +242,7 @@ def test_modules_called_by_keyword_do_no_harm() -> None:
             return self.norm(input=self.conv(input=x)).mean(dim=(2, 3))
 
     plain, images = in_use(Keyword()), torch.randn(4, 3, 8, 8)
-    torch.testing.assert_close(folded(copy.deepcopy(plain))(images), plain(images))
+    torch.testing.assert_close(fold_batch_norms(copy.deepcopy(plain))(images), plain(images))
 
 
 def test_a_backbone_that_cannot_be_traced_is_left_alone() -> None:
@@ -251,7 +251,7 @@ def test_a_backbone_that_cannot_be_traced_is_left_alone() -> None:
             return x.mean(dim=(2, 3)) if x.mean() > 0 else x.amax(dim=(2, 3))
 
     plain = Choosing()
-    assert folded(plain) is plain
+    assert fold_batch_norms(plain) is plain
 
 
 @pytest.mark.parametrize("size", [2, 8, 16, 17, 28, 32, 33, 64, 96, 224])

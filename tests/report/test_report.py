@@ -22,7 +22,7 @@ from matplotlib.text import Text
 
 from cotransport import metrics
 from cotransport.errors import RunError
-from cotransport.experiments.results import InitialAccuracy, Origin, Result, Step, Transport
+from cotransport.experiments.results import InitialAccuracy, Origin, Result, TaskResult, Transport
 from cotransport.report import charts, figures, page, tables, wording, write_report
 from cotransport.report.aggregate import Estimate, grouped
 
@@ -54,7 +54,7 @@ def make_result(
     label: str = "replay",
     seed: int = 1,
     per_task: Rows = ((90.0,), (60.0, 80.0)),
-    **changes: Any,  # noqa: ANN401 (any field of a result)
+    **changes: Any,
 ) -> Result:
     """A result whose figures follow from the accuracies per task; tasks of two classes unless told otherwise."""
     matrix = metrics.accuracy_matrix(per_task)
@@ -64,7 +64,7 @@ def make_result(
     ncm = changes.pop("ncm", None)
     names = [f"class {number}" for number in range(sum(tasks))]
     steps = [
-        Step(
+        TaskResult(
             classes_seen=sum(tasks[: i + 1]),
             top1=accuracy,
             top5=100.0,

@@ -1,7 +1,7 @@
 import pytest
 
 from cotransport.errors import ConfigError
-from cotransport.settings.sections import Augmentation, Budget, Data, Optimiser, Schedule, Stream, validated
+from cotransport.settings.sections import Augmentation, Budget, Data, Optimiser, Schedule, StreamSettings, validated
 
 
 def test_settings_cannot_be_changed() -> None:
@@ -32,10 +32,10 @@ def test_settings_cannot_be_changed() -> None:
         (Optimiser, {"momentum": 0, "nesterov": True}, r"nesterov needs a momentum"),
         (Budget, {}, r"give one of: total; per_class"),
         (Budget, {"total": 3, "per_class": 1}, r"give one of: total; per_class"),
-        (Stream, {}, r"give one of: tasks; step"),
-        (Stream, {"tasks": 2, "step": 1}, r"give one of: tasks; step"),
-        (Stream, {"base": 2, "tasks": 1}, r"give one of: tasks; step"),
-        (Stream, {"classes": [["a"]], "subset": 1}, r"subset has nothing to choose"),
+        (StreamSettings, {}, r"give one of: tasks; step"),
+        (StreamSettings, {"tasks": 2, "step": 1}, r"give one of: tasks; step"),
+        (StreamSettings, {"base": 2, "tasks": 1}, r"give one of: tasks; step"),
+        (StreamSettings, {"classes": [["a"]], "subset": 1}, r"subset has nothing to choose"),
         (Data, {"held_out": 1.5}, r"held_out: .*less than 1"),
         (Augmentation, {"min_area": 0}, r"min_area: .*greater than 0"),
     ],

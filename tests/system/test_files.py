@@ -11,14 +11,14 @@ import torch
 from cotransport.errors import StorageError
 from cotransport.system import files
 from cotransport.system.files import (
+    atomic_write,
     checksum,
     read_json,
     rename_folder,
-    storable,
-    write_atomically,
+    storable_name,
     write_json,
     write_tensors,
-    written,
+    write_text,
 )
 
 
@@ -29,7 +29,7 @@ def full_disk(descriptor: int) -> None:
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     write_json(path, {"é": 1})
-    with written(path) as beside:
+    with atomic_write(path) as beside:
         beside.write_text("half")
         assert read_json(path) == {"é": 1}
     assert path.read_text() == "half"
@@ -38,8 +38,8 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
 
 def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
-    write_atomically(path, "old")
-    with pytest.raises(RuntimeError), written(path) as beside:
+    write_text(path, "old")
+    with pytest.raises(RuntimeError), atomic_write(path) as beside:
         beside.write_text("half")
         raise RuntimeError
     assert path.read_text() == "old"
@@ -48,10 +48,10 @@ def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None
 
 def test_a_full_disk_is_told_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.txt"
-    write_atomically(path, "old")
+    write_text(path, "old")
     monkeypatch.setattr(files.os, "fsync", full_disk)
     with pytest.raises(StorageError, match=r"a\.txt: cannot be written \(No space left on device\).*still there"):
-        write_atomically(path, "new")
+        write_text(path, "new")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -59,7 +59,7 @@ def test_a_full_disk_is_told_and_loses_nothing(tmp_path: Path, monkeypatch: pyte
 def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot be written"):
-        write_atomically(tmp_path / "file" / "a.txt", "new")
+        write_text(tmp_path / "file" / "a.txt", "new")
 
 
 def test_a_folder_gets_its_name_when_all_is_in_it(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_tensors_on_a_full_disk(tmp_path: Path) -> None:
     try:
         with (
             pytest.raises(StorageError, match=r"a\.safetensors.*cannot be written"),
-            written(tmp_path / "a.safetensors") as beside,
+            atomic_write(tmp_path / "a.safetensors") as beside,
         ):
             write_tensors(beside, {"a": torch.zeros(100_000)})
     finally:
@@ -107,12 +107,12 @@ def test_tensors_on_a_full_disk(tmp_path: Path) -> None:
 
 def test_others_may_read_tensors_as_they_may_read_any_file(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", 1)
-    with written(tmp_path / "a.safetensors") as beside:
+    with atomic_write(tmp_path / "a.safetensors") as beside:
         write_tensors(beside, {"a": torch.zeros(2)})
     modes = {path.stat().st_mode for path in tmp_path.iterdir()}
     assert len(modes) == 1
 
 
 def test_names_that_are_not_text_can_be_stored(tmp_path: Path) -> None:
-    write_json(tmp_path / "a.json", storable("caf\udce9"))
+    write_json(tmp_path / "a.json", storable_name("caf\udce9"))
     assert read_json(tmp_path / "a.json") == "caf\\udce9"

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from cotransport.data.workers import decoded
+from cotransport.data.workers import decode_batches
 from cotransport.system import signals
 from cotransport.system.signals import Interrupted
 
@@ -62,7 +62,7 @@ def test_workers_leave_signals_to_who_has_started_them() -> None:
         return np.full((4, 4, 3), signal.getsignal(signal.SIGINT) is signal.SIG_IGN, np.uint8)
 
     for workers in (0, 1):
-        (squares,) = decoded(ignored, 4, [[(0, 1.0)]], workers)
+        (squares,) = decode_batches(ignored, 4, [[(0, 1.0)]], workers)
         assert bool(squares.all()) == (workers == 1)
 
 

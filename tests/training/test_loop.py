@@ -19,10 +19,10 @@ from cotransport.system import signals
 from cotransport.training import loop as training
 from cotransport.training.checkpoints import Checkpoints
 from cotransport.training.loop import (
-    Figures,
     Moment,
     Objective,
     Trainer,
+    TrainingProgress,
     fabric_for,
     learning_rate_factor,
     parameter_groups,
@@ -209,7 +209,7 @@ def test_outputs_may_be_used_in_training() -> None:
 
 
 def test_figures_tell_how_it_goes() -> None:
-    figures: list[Figures] = []
+    figures: list[TrainingProgress] = []
     trained(blobs(2, 20), quick(listener=figures.append, augmentation=STILL))
     ends = [figure for figure in figures if figure.epoch_done]
     assert [figure.epoch for figure in ends] == [1, 2, 3]
@@ -222,7 +222,7 @@ def test_figures_tell_how_it_goes() -> None:
 
 def test_reported_loss_and_accuracy_are_the_epochs_means() -> None:
     seen: list[tuple[float, int, int]] = []
-    figures: list[Figures] = []
+    figures: list[TrainingProgress] = []
 
     def objective(batch: Batch, output: Output, moment: Moment) -> Tensor:
         loss = cross_entropy(batch, output, moment)
@@ -268,7 +268,7 @@ def test_mixed_precision_trains_in_float32_weights() -> None:
 
 @pytest.mark.slow  # compiling takes about a minute
 def test_a_compiled_network_learns_the_same() -> None:
-    data, figures = blobs(2, 20), list[Figures]()
+    data, figures = blobs(2, 20), list[TrainingProgress]()
     plain, compiled = (
         trained(
             data,
@@ -302,7 +302,7 @@ def with_a_budget(seconds: float, **settings: object) -> Trainer:
 
 def test_a_time_budget_buys_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock of which every step takes a second: three steps an epoch."""
-    figures: list[Figures] = []
+    figures: list[TrainingProgress] = []
     clock = Clock()
     monkeypatch.setattr(training.time, "perf_counter", clock.now)
 
@@ -326,13 +326,13 @@ class Clock:
 
 
 def test_a_followed_record_gives_what_the_time_budget_gave() -> None:
-    data, figures = blobs(2, 20), list[Figures]()
+    data, figures = blobs(2, 20), list[TrainingProgress]()
     network = trained(data, with_a_budget(0.5, listener=figures.append))
     assert same(network, trained(data, quick(epochs=figures[-1].epochs)))
 
 
 def test_a_time_budget_below_one_epoch() -> None:
-    figures: list[Figures] = []
+    figures: list[TrainingProgress] = []
     with pytest.warns(CotransportWarning, match=r"seconds_per_task: .* 0.0 of 1e-06 s are left"):
         trained(blobs(2, 20), with_a_budget(1e-6, listener=figures.append))
     assert figures[-1].epochs == 1
@@ -351,7 +351,7 @@ def test_measuring_the_speed_leaves_the_objective_and_the_gradients_alone() -> N
 
         return loss
 
-    figures, network, twin = list[Figures](), small_network(), small_network()
+    figures, network, twin = list[TrainingProgress](), small_network(), small_network()
     with_a_budget(0.3, listener=figures.append).fit(network, blobs(2, 20), objective)
     real, measured = made
     assert len(measured) >= 10
@@ -419,7 +419,7 @@ def interrupted(folder: Path, precision: str = "32-true") -> tuple[Network, Netw
     with pytest.raises(Killed):
         replace(trainer, checkpoints=Checkpoints(folder)).fit(small_network(), blobs(2, 20), always(dies))
     again = small_network()
-    begun: list[Figures] = []
+    begun: list[TrainingProgress] = []
     resumed = replace(trainer, checkpoints=Checkpoints(folder), listener=begun.append)
     resumed.fit(again, blobs(2, 20), always(cross_entropy))
     assert begun[0].step > 0

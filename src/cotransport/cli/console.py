@@ -28,7 +28,7 @@ def visible(words: object) -> str:
     return "".join(letters)
 
 
-def shown(words: object) -> str:
+def markup(words: object) -> str:
     """The same for our consoles, line by line, where brackets would be markup."""
     return escape("\n".join(visible(line) for line in str(words).split("\n")))
 
@@ -50,5 +50,5 @@ def told_how_to_go_on(command: str) -> Iterator[None]:
     try:
         yield
     except signals.Interrupted as stopped:
-        err.print(f"[bold]{stopped}[/]. What was learned is saved; go on with: {shown(command)}", soft_wrap=True)
+        err.print(f"[bold]{stopped}[/]. What was learned is saved; go on with: {markup(command)}", soft_wrap=True)
         sys.exit(stopped.exit_code)

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cotransport.cli import models as model_commands
-from cotransport.cli.console import FLAG, err, out, shown, told_how_to_go_on
+from cotransport.cli.console import FLAG, err, markup, out, told_how_to_go_on
 from cotransport.errors import CotransportError, CotransportWarning
 from cotransport.system import signals
 from cotransport.system.machine import end_with_parent
@@ -54,10 +54,10 @@ def main() -> None:
         with signals.handled(follower=not first):
             app()
     except CotransportError as error:
-        err.print(f"[bold red]error:[/] {shown(error)}", soft_wrap=True)
+        err.print(f"[bold red]error:[/] {markup(error)}", soft_wrap=True)
         sys.exit(error.exit_code)
     except OSError as error:  # a full disk, a folder that may not be written to
-        err.print(f"[bold red]error:[/] {shown(error)}", soft_wrap=True)
+        err.print(f"[bold red]error:[/] {markup(error)}", soft_wrap=True)
         sys.exit(1)
     except signals.Interrupted as stopped:
         err.print(f"[bold]{stopped}[/]")
@@ -89,7 +89,7 @@ def _is_first_process() -> bool:
 def _show_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
     """Warnings of ours as one line; those of libraries are for developers (python -W)."""
     if issubclass(category, CotransportWarning):
-        err.print(f"[yellow]note:[/] {shown(message)}", soft_wrap=True)
+        err.print(f"[yellow]note:[/] {markup(message)}", soft_wrap=True)
 
 
 def _version(wanted: bool) -> None:
@@ -162,7 +162,7 @@ def run(
     if first:
         page = write_report([folder])
         _show_summary(folder)
-        out.print(f"report: [bold]{shown(page)}[/]", soft_wrap=True)
+        out.print(f"report: [bold]{markup(page)}[/]", soft_wrap=True)
 
 
 @app.command()
@@ -193,12 +193,12 @@ def methods(
     if name is None:
         table = Table("method", "", "what it does", box=None, header_style="bold")
         for known, kind in known_methods().items():
-            table.add_row(known, kind.title, shown((kind.__doc__ or "").partition("\n")[0]))
+            table.add_row(known, kind.title, markup((kind.__doc__ or "").partition("\n")[0]))
     else:
         method = make_method(name)
         table = Table("setting", "default", "what it is", box=None, header_style="bold")
         for field, description in descriptions(type(method)).items():
-            table.add_row(field, shown(getattr(method, field)), shown(description))
+            table.add_row(field, markup(getattr(method, field)), markup(description))
     out.print(table)
 
 
@@ -212,7 +212,7 @@ def report(
     """Write tables, figures and a page from the results in folders."""
     from cotransport.report import write_report
 
-    out.print(f"report: [bold]{shown(write_report(folders, folder))}[/]", soft_wrap=True)
+    out.print(f"report: [bold]{markup(write_report(folders, folder))}[/]", soft_wrap=True)
 
 
 @app.command(
@@ -262,7 +262,7 @@ def visualize(
     if first:
         _show_boundary(found)
         path = boundary.draw(found, folder or Path("runs") / chosen.name)
-        out.print(f"figure: [bold]{shown(path)}[/]", soft_wrap=True)
+        out.print(f"figure: [bold]{markup(path)}[/]", soft_wrap=True)
 
 
 def _show_boundary(found: Boundary) -> None:
@@ -275,7 +275,7 @@ def _show_boundary(found: Boundary) -> None:
         own = origins[number - old].sources if origins and number >= old else []
         shares = ", ".join(f"{source.name} {source.share:.2f}" for source in own)
         before = found.old.accuracy_text(number) if number < old else "new"
-        table.add_row(shown(name), before, found.grown.accuracy_text(number), shown(shares))
+        table.add_row(markup(name), before, found.grown.accuracy_text(number), markup(shares))
     out.print(table)
 
 
@@ -288,7 +288,7 @@ def _show_summary(folder: Path) -> None:
     for row in rows:
         columns = ("average_incremental_accuracy", "last_accuracy", "forgetting")
         cells = [_estimate(row[f"{column}_mean"], row[f"{column}_std"]) for column in columns]
-        table.add_row(shown(row["name"]), row["seeds"], *cells)
+        table.add_row(markup(row["name"]), row["seeds"], *cells)
     out.print(table)
 
 
@@ -306,11 +306,11 @@ def _show_plan(plan: Plan) -> None:
     seconds = recipe.schedule.seconds_per_task
     length = f"{recipe.schedule.epochs} epochs" if seconds is None else f"{seconds:g} s"
     if recipe.follow is not None:
-        length = f"the epochs recorded in {shown(recipe.follow)}"
+        length = f"the epochs recorded in {markup(recipe.follow)}"
     out.print(
-        f"[bold]{shown(recipe.name)}[/]: {len(plan.split)} tasks, {sum(map(len, plan.split))} classes of "
-        f"{shown(recipe.data.source)}, {recipe.backbone.name}, {length} a task in batches of "
-        f"{recipe.schedule.batch_size}\nmethods: {shown(names)}; seeds: {', '.join(map(str, recipe.seeds))}"
+        f"[bold]{markup(recipe.name)}[/]: {len(plan.split)} tasks, {sum(map(len, plan.split))} classes of "
+        f"{markup(recipe.data.source)}, {recipe.backbone.name}, {length} a task in batches of "
+        f"{recipe.schedule.batch_size}\nmethods: {markup(names)}; seeds: {', '.join(map(str, recipe.seeds))}"
     )
     table = Table("task", "classes", "names", box=None, header_style="bold")
     columns: dict[tuple[str, ...], list[str]] = {}  # the methods that keep so many exemplars
@@ -318,10 +318,10 @@ def _show_plan(plan: Plan) -> None:
         columns.setdefault(tuple(plan.exemplars(method)), []).append(label_of(method))
     for labels in columns.values():
         some = labels[0] if len(labels) == 1 else f"{len(labels)} methods"
-        table.add_column(f"exemplars\n{shown('all methods' if len(columns) == 1 else some)}", justify="right")
+        table.add_column(f"exemplars\n{markup('all methods' if len(columns) == 1 else some)}", justify="right")
     for number, task in enumerate(plan.split):
         cells = [exemplars[number] for exemplars in columns]
         listed = ", ".join(plan.classes[label] for label in task)
-        table.add_row(str(number + 1), str(len(task)), shown(listed), *cells)
+        table.add_row(str(number + 1), str(len(task)), markup(listed), *cells)
     out.print(table)
     out.print("exemplars are those kept of each class after the task", style="dim")

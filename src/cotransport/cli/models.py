@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cotransport.cli.console import FLAG, err, out, print_json, shown, told_how_to_go_on, visible
+from cotransport.cli.console import FLAG, err, markup, out, print_json, told_how_to_go_on, visible
 from cotransport.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def predict(
     if as_json and form is Format.csv:
         raise typer.BadParameter("--json and --format csv exclude each other")
     from cotransport import IncrementalClassifier
-    from cotransport.cli.progress import counted
+    from cotransport.cli.progress import with_bar
     from cotransport.lessons import lesson as production
 
     form = Format.jsonl if as_json else form
@@ -185,11 +185,11 @@ def predict(
     if not paths:
         raise DataError(f"{nothing[0] or 'an empty name'}: no images there. Check the path")
     for word in nothing:
-        err.print(f"[red]{shown(word)}: no images there[/]", soft_wrap=True)
+        err.print(f"[red]{markup(word)}: no images there[/]", soft_wrap=True)
     classifier = IncrementalClassifier.load(model, version)
     answers = production.predictions(classifier, paths, top)
     if form is Format.table or not out.is_terminal:  # otherwise the answers themselves show how it goes
-        answers = counted(answers, len(paths), err)
+        answers = with_bar(answers, len(paths), err)
     failed = _print_predictions(answers, form, top)
     if failed:
         err.print(f"{failed} of {len(paths)} file{'s' * (len(paths) > 1)} could not be read")
@@ -240,7 +240,7 @@ def evaluate(
     table = Table("class", "images", "accuracy", box=None, header_style="bold")
     listed = sorted(changes, key=lambda change: change.after or 0.0) if len(changes) > SHOWN else changes
     for change in listed[:SHOWN]:
-        table.add_row(shown(change.name), str(change.images), _percent(change.after))
+        table.add_row(markup(change.name), str(change.images), _percent(change.after))
     out.print(table)
     if len(changes) > SHOWN:
         out.print(f"the {SHOWN} worst of {len(changes)} classes; --json has all", style="dim")
@@ -258,8 +258,8 @@ def info(model: Model, as_json: AsJson = False) -> None:
         return
     size = facts["image_size"]
     out.print(
-        f"[bold]{shown(model)}[/]: version {facts['current']}, {len(facts['classes'])} classes, "
-        f"{shown(facts['method'])} with the backbone {shown(facts['backbone'])}, {size} x {size} pixels\n"
+        f"[bold]{markup(model)}[/]: version {facts['current']}, {len(facts['classes'])} classes, "
+        f"{markup(facts['method'])} with the backbone {markup(facts['backbone'])}, {size} x {size} pixels\n"
         f"{facts['exemplars']:,} images of its classes are remembered, {facts['held_out']:,} held out; "
         f"{_size(facts['bytes'])} in all",
         soft_wrap=True,
@@ -276,7 +276,7 @@ def info(model: Model, as_json: AsJson = False) -> None:
             _percent(one.get("accuracy")),
             "–" if forgetting is None else f"{forgetting:.1f}",
             _size(one["bytes"]),
-            shown(one["made"][:10]),
+            markup(one["made"][:10]),
         )
     out.print(table)
     if len(facts["versions"]) > SHOWN:
@@ -290,10 +290,10 @@ def info(model: Model, as_json: AsJson = False) -> None:
         notes += [f"version {one['version']} was refused{at_first}: {one['refused']}"] if one["refused"] else []
         notes += [f"version {one['version']} is damaged: {one['damaged']}"] if one["damaged"] else []
         for note in notes:
-            out.print(shown(note), style="dim", soft_wrap=True)
+            out.print(markup(note), style="dim", soft_wrap=True)
     if facts["unfinished"]:
         out.print(
-            f"a lesson from {shown(facts['unfinished'])} is not finished; repeat its command to go on", soft_wrap=True
+            f"a lesson from {markup(facts['unfinished'])} is not finished; repeat its command to go on", soft_wrap=True
         )
 
 
@@ -334,7 +334,7 @@ def export(
     from cotransport.learner import onnx as onnx_export
 
     onnx_export.export(IncrementalClassifier.load(model, version), onnx)
-    out.print(f"[bold]{shown(onnx)}[/]  {_size(onnx.stat().st_size)}", soft_wrap=True)
+    out.print(f"[bold]{markup(onnx)}[/]  {_size(onnx.stat().st_size)}", soft_wrap=True)
 
 
 @app.command(
@@ -348,7 +348,7 @@ def example_data(
     from cotransport.data import examples
 
     for place, told in examples.write_digits(folder).items():
-        out.print(f"[bold]{shown(place)}[/]  {shown(told)}", soft_wrap=True)
+        out.print(f"[bold]{markup(place)}[/]  {markup(told)}", soft_wrap=True)
 
 
 def _wishes(chosen: dict[str, Any], overrides: Sequence[str]) -> Any:  # noqa: ANN401 (Wishes, which takes torch along)
@@ -413,9 +413,9 @@ def _print_predictions(answers: Iterable[Prediction], form: Format, top: int) ->
             writer.writerow([visible(answer.path), *cells, *[""] * (2 * top - len(cells)), visible(answer.error or "")])
         elif answer.error is None:
             for place, (name, share) in enumerate(answer.classes):
-                table.add_row("" if place else shown(visible(answer.path)), shown(name), f"{share:.3f}")
+                table.add_row("" if place else markup(visible(answer.path)), markup(name), f"{share:.3f}")
         if answer.error is not None:
-            err.print(f"[red]{shown(answer.error)}[/]", soft_wrap=True)
+            err.print(f"[red]{markup(answer.error)}[/]", soft_wrap=True)
     if form is Format.table and table.rows:
         out.print(table)
     return failed
@@ -454,13 +454,13 @@ def _show_outcome(model: Path, outcome: Outcome, *, as_json: bool) -> None:
     if lost and outcome.refused is None:
         names = ", ".join(f"{one.name} ({_points(one):.0f})" for one in sorted(lost, key=_points)[:5])
         out.print(
-            f"[yellow]much forgotten:[/] {shown(names)}. More remembered images (--memory-per-class) or another method "
-            f"may help; the version before comes back with: {_rollback(model)}",
+            f"[yellow]much forgotten:[/] {markup(names)}. More remembered images (--memory-per-class) or another "
+            f"method may help; the version before comes back with: {_rollback(model)}",
             soft_wrap=True,
         )
     if outcome.refused is not None:
         err.print(
-            f"[bold red]not promoted:[/] {shown(outcome.refused)}. The version before stays current; to use this one: "
+            f"[bold red]not promoted:[/] {markup(outcome.refused)}. The version before stays current; to use this one: "
             f"{_rollback(model, outcome.version)}",
             soft_wrap=True,
         )
@@ -468,7 +468,7 @@ def _show_outcome(model: Path, outcome: Outcome, *, as_json: bool) -> None:
 
 def _rollback(model: Path, to: int | None = None) -> str:
     """The command, as it can be typed."""
-    return shown(f"cotransport rollback {shlex.quote(str(model))}" + ("" if to is None else f" --to {to}"))
+    return markup(f"cotransport rollback {shlex.quote(str(model))}" + ("" if to is None else f" --to {to}"))
 
 
 def _points(change: Change) -> float:
@@ -489,7 +489,7 @@ def _show_changes(changes: Sequence[Change], new_classes: Sequence[str | int]) -
         moved = f"[{'green' if points > 0 else 'red'}]{points:+.1f}[/]" if points else ""
         moved = "new" if change.name in new_classes else moved
         before = "" if change.before is None else _percent(change.before)
-        table.add_row(shown(change.name), str(change.images), before, _percent(change.after), moved)
+        table.add_row(markup(change.name), str(change.images), before, _percent(change.after), moved)
     out.print(table)
     if len(changes) > len(listed):
         which = ", the most forgotten of the old ones" * (len(new_classes) < len(changes))

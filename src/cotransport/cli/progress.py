@@ -10,10 +10,10 @@ from typing import Literal, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from cotransport.cli.console import shown
-from cotransport.experiments.results import Step
+from cotransport.cli.console import markup
+from cotransport.experiments.results import TaskResult
 from cotransport.experiments.run import Run
-from cotransport.training.loop import Figures
+from cotransport.training.loop import TrainingProgress
 
 T = TypeVar("T")
 BarType = TypeVar("BarType", bound="_Bar")
@@ -56,7 +56,7 @@ class ConsoleWatcher(_Bar):
         """So many runs are to be done; some were finished before and are kept."""
         self._runs = runs
         if kept:
-            names = shown(", ".join(one.folder for one in kept))
+            names = markup(", ".join(one.folder for one in kept))
             self._console.print(f"finished before and kept: {names}", soft_wrap=True)
         if not runs:
             self._console.print("nothing is left to run")
@@ -70,7 +70,7 @@ class ConsoleWatcher(_Bar):
         self._number += 1
         if self._number == 1:
             self._begun = time.perf_counter()  # the time to read images is not to be expected again
-        self._console.print(f"[bold]{shown(run.label)}[/], seed {run.seed} (run {self._number} of {self._runs})")
+        self._console.print(f"[bold]{markup(run.label)}[/], seed {run.seed} (run {self._number} of {self._runs})")
         if done:
             self._console.print(
                 f"  tasks 1 to {done} were learned before" if done > 1 else "  task 1 was learned before"
@@ -78,7 +78,7 @@ class ConsoleWatcher(_Bar):
         if self._progress:
             self._progress.reset(self._bar, total=sum(work), completed=0, description="task 1", figures="")
 
-    def figures(self, figures: Figures) -> None:
+    def figures(self, figures: TrainingProgress) -> None:
         """The training of a task goes on."""
         now = time.perf_counter()
         done = self._work[self._task] * figures.step / figures.steps
@@ -97,7 +97,7 @@ class ConsoleWatcher(_Bar):
         if figures.compile_seconds is not None and figures.epoch_done and figures.epoch == 1:
             self._console.print(f"  [dim]compiled in {_duration(figures.compile_seconds)}[/]")
 
-    def task_done(self, step: Step) -> None:
+    def task_done(self, step: TaskResult) -> None:
         """A task is learned and evaluated."""
         self._task += 1
         self._done += self._work[self._task - 1] - (self._earlier or 0.0)
@@ -127,9 +127,9 @@ class LessonProgress(_Bar):
     def begun(self, told: Sequence[str]) -> None:
         """What was chosen for the lesson."""
         for line in told:
-            self._console.print(f"  {shown(line)}", soft_wrap=True)
+            self._console.print(f"  {markup(line)}", soft_wrap=True)
 
-    def figures(self, figures: Figures) -> None:
+    def figures(self, figures: TrainingProgress) -> None:
         """The training goes on."""
         where, told = (
             f"epoch {figures.epoch}/{figures.epochs}",
@@ -147,7 +147,7 @@ class LessonProgress(_Bar):
             self._console.print(f"  {where}  {told}")
 
 
-def counted(things: Iterable[T], total: int, console: Console) -> Iterator[T]:
+def with_bar(things: Iterable[T], total: int, console: Console) -> Iterator[T]:
     """Things as they come, with a bar on a terminal that says how many came and how long the others will take."""
     columns = (TextColumn("{task.completed:,} of {task.total:,}"), BarColumn(bar_width=24), TimeRemainingColumn())
     # what is printed meanwhile may go to a file, so it is left alone
@@ -169,7 +169,7 @@ def _progress(console: Console) -> Progress:
     )
 
 
-def _told(figures: Figures, seconds_left: float, console: Console) -> str:
+def _told(figures: TrainingProgress, seconds_left: float, console: Console) -> str:
     """How a training goes, in a line; nothing before there is anything to say, and less in a narrow terminal."""
     if math.isnan(figures.loss):
         return ""

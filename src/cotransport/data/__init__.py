@@ -1,6 +1,6 @@
 """Images: sources, storage, augmentation and batches."""
 
-from cotransport.data.arrays import images_of
+from cotransport.data.arrays import as_images
 from cotransport.data.batches import (
     Batch,
     Shard,
@@ -18,12 +18,12 @@ from cotransport.data.images import (
     LabelledImages,
     PixelImages,
     Vectors,
-    fitted,
-    joined,
+    concatenate,
+    resize,
 )
-from cotransport.data.sources import Source, folder_first, labelled, load, open_source
+from cotransport.data.sources import Source, as_labelled, load_data_set, open_source, prefer_folder
 from cotransport.data.splits import DataSet
-from cotransport.data.workers import usual_workers
+from cotransport.data.workers import default_workers
 
 __all__ = [
     "Batch",
@@ -36,18 +36,18 @@ __all__ = [
     "Shard",
     "Source",
     "Vectors",
+    "as_images",
+    "as_labelled",
     "channel_statistics",
+    "concatenate",
+    "default_workers",
     "evaluation_chunks",
     "evaluation_squares",
-    "fitted",
-    "folder_first",
-    "images_of",
-    "joined",
-    "labelled",
-    "load",
+    "load_data_set",
     "open_source",
+    "prefer_folder",
+    "resize",
     "sample",
     "steps_per_epoch",
     "training_batches",
-    "usual_workers",
 ]

@@ -14,13 +14,13 @@ from PIL import Image
 from torch import Tensor
 
 from cotransport.data.decoding import Encoded, Item, Pixels, pixels_of
-from cotransport.data.images import Images, Label, LabelledImages, PixelImages, stored
+from cotransport.data.images import Images, Label, LabelledImages, PixelImages, images_from
 from cotransport.errors import DataError
 
 _SHAPES = "(n, height, width, 3), or (n, height, width) for grey"
 
 
-def images_of(images: object, size: int | None = None) -> Images:
+def as_images(images: object, size: int | None = None) -> Images:
     """Images from an array (n, h, w, 3), (n, h, w, 1) or (n, h, w), or a list of files, bytes, arrays or Pillow images.
 
     An array of uint8 RGB squares is not copied.
@@ -33,12 +33,12 @@ def images_of(images: object, size: int | None = None) -> Images:
             return _images_of_array(images, size)
     if not len(images):
         raise DataError("no images. Give at least one")
-    return stored([_item(image, f"image {place}") for place, image in enumerate(images)], size)
+    return images_from([_item(image, f"image {place}") for place, image in enumerate(images)], size)
 
 
-def labelled_images(images: object, labels: object, size: int | None = None) -> LabelledImages:
+def as_labelled_images(images: object, labels: object, size: int | None = None) -> LabelledImages:
     """Images with a label for each; the classes are the distinct labels, sorted."""
-    stored_images = images_of(images, size)
+    stored_images = as_images(images, size)
     names = _labels(labels)
     if names.shape != (len(stored_images),):
         raise DataError(f"{len(stored_images)} images but labels of shape {names.shape}. Give one label for each image")
@@ -81,7 +81,7 @@ def _images_of_array(array: npt.NDArray[Any], size: int | None) -> Images:
     height, width = array.shape[1:3]
     if height == width and size in {None, height}:
         return PixelImages(torch.from_numpy(pixels if pixels.flags.writeable else pixels.copy()))
-    return stored(list(pixels), size)
+    return images_from(list(pixels), size)
 
 
 def _item(image: object, name: str) -> Item:

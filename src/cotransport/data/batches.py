@@ -16,8 +16,16 @@ from torch import Tensor
 
 from cotransport.data import augmentation as augment
 from cotransport.data.decoding import Item
-from cotransport.data.images import IN_MEMORY_SIDE, EncodedImages, Images, LabelledImages, PixelImages, Vectors, spread
-from cotransport.data.workers import Request, decoded, usual_workers
+from cotransport.data.images import (
+    IN_MEMORY_SIDE,
+    EncodedImages,
+    Images,
+    LabelledImages,
+    PixelImages,
+    Vectors,
+    evenly_spaced,
+)
+from cotransport.data.workers import Request, decode_batches, default_workers
 from cotransport.errors import DataError
 from cotransport.settings.sections import Augmentation
 from cotransport.system.randomness import generator
@@ -157,21 +165,21 @@ def evaluation_squares(
     starts = range(0, len(items), EVALUATION_CHUNK)
     slices = [slice(start, min(start + EVALUATION_CHUNK, len(items))) for start in starts]
     chunks: list[list[Request]] = [[(i, share) for i in range(rows.start, rows.stop)] for rows in slices]
-    workers = usual_workers(len(items)) if workers is None else workers
-    for rows, squares in zip(slices, decoded(items.__getitem__, size, chunks, workers, on_error), strict=True):
+    workers = default_workers(len(items)) if workers is None else workers
+    for rows, squares in zip(slices, decode_batches(items.__getitem__, size, chunks, workers, on_error), strict=True):
         yield rows, PixelImages(squares)
 
 
 def sample(images: Images, at_most: int, workers: int | None = None) -> Tensor:
     """Pixels of an evenly spread sample of the images as they are: uint8 (n, 3, h, w)."""
-    chosen = images.take(torch.tensor(spread(len(images), at_most)))
+    chosen = images.take(torch.tensor(evenly_spaced(len(images), at_most)))
     chunks = evaluation_chunks(chosen, device=torch.device("cpu"), shard=Shard(), workers=workers)
     return torch.cat([chunk for _, chunk in chunks])
 
 
 def channel_statistics(images: Images, workers: int | None = None, at_most: int = 10_000) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of each colour, 0 to 255, over an evenly spread sample."""
-    chosen = torch.tensor(spread(len(images), at_most))
+    chosen = torch.tensor(evenly_spaced(len(images), at_most))
     total, squares, count = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64), 0
     chunks = evaluation_chunks(images.take(chosen), device=torch.device("cpu"), shard=Shard(), workers=workers)
     for _, chunk in chunks:
@@ -207,7 +215,9 @@ def _plans(
 
 
 def _squares(images: EncodedImages, requests: Iterable[list[Request]], workers: int | None) -> Iterator[Tensor]:
-    return decoded(images.item, images.size, requests, usual_workers(len(images)) if workers is None else workers)
+    return decode_batches(
+        images.item, images.size, requests, default_workers(len(images)) if workers is None else workers
+    )
 
 
 def _batch(squares: Tensor, draws: augment.Draws, labels: Tensor, plan: _Plan, settings: Augmentation) -> Batch:

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from cotransport.errors import DataError
-from cotransport.system.files import explained
+from cotransport.system.files import storage_errors
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 LESSONS = {"first": range(4), "second": range(4, 7), "third": range(7, 10)}
@@ -26,7 +26,7 @@ def write_digits(folder: Path) -> dict[Path, str]:
         raise DataError(f"{folder}: exists already. Give a new folder's name")
     digits = load_digits()
     written = [0] * len(NAMES)
-    with explained(folder):
+    with storage_errors(folder):
         for pixels, number in zip(digits.images, digits.target, strict=True):
             place = written[number]
             written[number] += 1

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from cotransport.data.decoding import SUFFIXES, Item
-from cotransport.data.images import Label, LabelledImages, stored_alike
-from cotransport.data.splits import TEST_SPLITS, Splits, distinct
+from cotransport.data.images import Label, LabelledImages, images_from_parts
+from cotransport.data.splits import TEST_SPLITS, Splits, check_distinct
 from cotransport.errors import CotransportWarning, DataError
 from cotransport.settings.sections import Augmentation, Data
 
@@ -45,11 +45,11 @@ class ImageFolder:
         """The files below the subfolders."""
         train = _files(self._train, self.classes, self._root)
         if self._test is None:
-            (images,) = stored_alike([train.items], self._settings.image_size)
+            (images,) = images_from_parts([train.items], self._settings.image_size)
             return Splits(LabelledImages(images, train.labels, self.classes), None)
         _check_link(self._test, self._root)
         test = _files(self._test, self.classes, self._root)
-        train_images, test_images = stored_alike([train.items, test.items], self._settings.image_size)
+        train_images, test_images = images_from_parts([train.items, test.items], self._settings.image_size)
         return Splits(
             LabelledImages(train_images, train.labels, self.classes),
             LabelledImages(test_images, test.labels, self.classes),
@@ -77,7 +77,7 @@ def _class_folders(folder: Path, root: Path | None) -> dict[str, Path]:
         if not name.isprintable():
             raise DataError(f"{folder}: a subfolder's name has characters that cannot be shown: {name!r}. Rename it")
         _check_link(path, root)
-    distinct((name for name, _ in named), str(folder))
+    check_distinct((name for name, _ in named), str(folder))
     return dict(named)
 
 

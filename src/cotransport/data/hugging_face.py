@@ -17,8 +17,8 @@ from torch import Tensor
 
 from cotransport.data.decoding import Encoded, Item
 from cotransport.data.folders import check_inside
-from cotransport.data.images import Label, LabelledImages, stored_alike
-from cotransport.data.splits import TEST_SPLITS, Splits, distinct
+from cotransport.data.images import Label, LabelledImages, images_from_parts
+from cotransport.data.splits import TEST_SPLITS, Splits, check_distinct
 from cotransport.errors import CotransportWarning, DataError
 from cotransport.settings.sections import Augmentation, Data, nearest
 
@@ -59,7 +59,7 @@ class HuggingFace:
         """The names in the label column's type, or the distinct labels in it."""
         names = getattr(self._features[self._label_column(self._features)], "names", None)
         if names is not None:
-            return distinct(names, self._location)
+            return check_distinct(names, self._location)
         return tuple(sorted({label for label in self._labels("train") if label is not None}))
 
     def splits(self) -> Splits:
@@ -69,7 +69,7 @@ class HuggingFace:
             raise DataError(f"{self._location}: the split train has no labelled rows. Set data.label_column to another")
         others = (self._rows(split) for split in TEST_SPLITS if split in self._tables)
         parts += islice((part for part in others if len(part)), 1)
-        images = stored_alike(parts, self._settings.image_size)
+        images = images_from_parts(parts, self._settings.image_size)
         sets = [LabelledImages(part, rows.labels, self.classes) for part, rows in zip(images, parts, strict=True)]
         return Splits(sets[0], sets[1] if len(sets) > 1 else None)
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cotransport.data.decoding import Encoded, Item, image_size, png
-from cotransport.data.workers import Request, decoded, usual_workers
+from cotransport.data.workers import Request, decode_batches, default_workers
 from cotransport.errors import DataError
 
 Label: TypeAlias = str | int
@@ -58,7 +58,7 @@ class PixelImages:
         """The first so many, sharing this storage."""
         return PixelImages(self.pixels[:count])
 
-    def kept(self) -> PixelImages:
+    def detached(self) -> PixelImages:
         """A copy, independent of where the images came from."""
         return PixelImages(self.pixels.clone())
 
@@ -95,9 +95,9 @@ class EncodedImages:
         """The first so many."""
         return EncodedImages(self.origins, self.origin[:count], self.row[:count], self.size)
 
-    def kept(self) -> EncodedImages:
+    def detached(self) -> EncodedImages:
         """The images independent of where they came from: files are read, so that they may go away afterwards."""
-        return EncodedImages.of([independent(self.item(i)) for i in range(len(self))], self.size)
+        return EncodedImages.of([encoded_copy(self.item(i)) for i in range(len(self))], self.size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +123,7 @@ class Vectors:
         """The first so many."""
         return Vectors(self.features[:count])
 
-    def kept(self) -> Vectors:
+    def detached(self) -> Vectors:
         """These themselves: nothing can change them."""
         return self
 
@@ -147,7 +147,7 @@ class LabelledImages:
         """The images at these places, with all classes."""
         return LabelledImages(self.images.take(indices), self.labels[indices], self.classes)
 
-    def of_classes(self, wanted: Sequence[int]) -> LabelledImages:
+    def select_classes(self, wanted: Sequence[int]) -> LabelledImages:
         """The images of some classes, numbered anew in the order of `wanted`; images keep their order."""
         number = torch.full((len(self.classes),), -1)
         number[list(wanted)] = torch.arange(len(wanted))
@@ -161,7 +161,7 @@ class LabelledImages:
         return torch.bincount(self.labels, minlength=len(self.classes))
 
 
-def joined(parts: Sequence[Images]) -> Images:
+def concatenate(parts: Sequence[Images]) -> Images:
     """The images of one or more storages one after the other, in the size of the first that is not empty."""
     filled = [part for part in parts if len(part)] or list(parts[:1])
     if len(filled) == 1:
@@ -183,22 +183,22 @@ def joined(parts: Sequence[Images]) -> Images:
     )
 
 
-def stored(items: Sequence[Item], size: int | None) -> Images:
+def images_from(items: Sequence[Item], size: int | None) -> Images:
     """Items in the storage that suits them: in memory if they are small, otherwise encoded.
 
     Without a size, it is the images' own: the median of their shorter sides, 224 at most.
     """
-    return stored_alike([items], size)[0]
+    return images_from_parts([items], size)[0]
 
 
-def stored_alike(parts: Sequence[Sequence[Item]], size: int | None) -> list[Images]:
+def images_from_parts(parts: Sequence[Sequence[Item]], size: int | None) -> list[Images]:
     """Training and test items in the same storage and of the same size: without a size, the first part's own."""
     if size is None:
         size = _natural_size(parts[0])
     if fits_memory(sum(len(items) for items in parts), size):
-        return [PixelImages(squares(items, size)) for items in parts]
+        return [PixelImages(decode_squares(items, size)) for items in parts]
     for items in parts:
-        for index in spread(len(items), HEADERS):
+        for index in evenly_spaced(len(items), HEADERS):
             image_size(items[index])
     return [EncodedImages.of(items, size) for items in parts]
 
@@ -208,13 +208,13 @@ def fits_memory(count: int, size: int) -> bool:
     return size <= IN_MEMORY_SIDE and count * size * size * 3 <= IN_MEMORY_BYTES
 
 
-def fitted(images: Images, size: int) -> Images:
+def resize(images: Images, size: int) -> Images:
     """The same images for a network that sees squares of this size."""
     if images.size == size:
         return images
     if isinstance(images, EncodedImages) and not fits_memory(len(images), size):
         return EncodedImages(images.origins, images.origin, images.row, size)
-    return stored(_Items(images), size)
+    return images_from(_Items(images), size)
 
 
 class _Items(Sequence[Item]):
@@ -237,20 +237,20 @@ def _encoded(images: Images) -> EncodedImages:
 def _natural_size(items: Sequence[Item]) -> int:
     if not len(items):
         raise DataError("no images. Give at least one")
-    sides = [min(image_size(items[index])) for index in spread(len(items), 1000)]
+    sides = [min(image_size(items[index])) for index in evenly_spaced(len(items), 1000)]
     return min(int(np.median(sides)), LARGEST_SIDE)
 
 
-def squares(items: Sequence[Item], size: int) -> Tensor:
+def decode_squares(items: Sequence[Item], size: int) -> Tensor:
     """Whole images decoded: uint8 (n, size, size, 3)."""
     start_method = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
     # other methods start a worker slowly, and not at all from a script without a main guard
-    workers = usual_workers(len(items)) if start_method == "fork" else 0
+    workers = default_workers(len(items)) if start_method == "fork" else 0
     starts = range(0, len(items), _CHUNK)
     chunks: list[list[Request]] = [[(i, 1.0) for i in range(len(items))[start : start + _CHUNK]] for start in starts]
     pixels = torch.empty(len(items), size, size, 3, dtype=torch.uint8)
     errors: list[DataError] = []
-    found = decoded(items.__getitem__, size, chunks, workers, lambda _, error: errors.append(error))
+    found = decode_batches(items.__getitem__, size, chunks, workers, lambda _, error: errors.append(error))
     for start, chunk in zip(starts, found, strict=True):
         pixels[start : start + _CHUNK] = chunk
     if len(errors) > 1:
@@ -261,12 +261,12 @@ def squares(items: Sequence[Item], size: int) -> Tensor:
     return pixels
 
 
-def spread(length: int, at_most: int) -> list[int]:
+def evenly_spaced(length: int, at_most: int) -> list[int]:
     """Indices spread evenly over a length, at most so many."""
     return [int(index) for index in np.linspace(0, length - 1, min(length, at_most)).round()]
 
 
-def independent(item: Item) -> Encoded:
+def encoded_copy(item: Item) -> Encoded:
     """An image by itself: files are read, and arrays, which may be parts of large ones, are encoded without loss."""
     if isinstance(item, np.ndarray):
         return Encoded(png(item), "an image given as an array")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cotransport.data import Images, Label, LabelledImages, joined
+from cotransport.data import Images, Label, LabelledImages, concatenate
 
 _TIE = 1e-12
 """Squared distances closer than this are equal but for rounding."""
@@ -46,7 +46,7 @@ class Memory:
             return None
         counts = torch.tensor([len(images) for images in self.exemplars])
         labels = torch.repeat_interleave(torch.arange(len(counts)), counts)
-        return LabelledImages(joined(self.exemplars), labels, classes)
+        return LabelledImages(concatenate(self.exemplars), labels, classes)
 
 
 def herding(features: Tensor, quota: int) -> Tensor:

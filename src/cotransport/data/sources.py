@@ -13,11 +13,11 @@ from typing import Literal, Protocol
 import numpy as np
 import torch
 
-from cotransport.data.arrays import images_of, labelled_images
+from cotransport.data.arrays import as_images, as_labelled_images
 from cotransport.data.folders import ImageFolder
 from cotransport.data.hugging_face import HuggingFace, is_hub_id, is_hugging_face
-from cotransport.data.images import Label, LabelledImages, fitted
-from cotransport.data.splits import DataSet, Splits, divided
+from cotransport.data.images import Label, LabelledImages, resize
+from cotransport.data.splits import DataSet, Splits, hold_out
 from cotransport.errors import DataError
 from cotransport.settings.sections import Augmentation, Data
 
@@ -55,7 +55,7 @@ class Digits:
 
         digits = load_digits()
         values = np.round(digits.images * (255 / 16)).astype(np.uint8)
-        images = images_of(values, self._settings.image_size)
+        images = as_images(values, self._settings.image_size)
         return Splits(LabelledImages(images, torch.from_numpy(digits.target).long(), self.classes), None)
 
 
@@ -80,20 +80,20 @@ def open_source(settings: Data) -> Source:
     return HuggingFace(settings, None)
 
 
-def load(source: Source, settings: Data) -> DataSet:
+def load_data_set(source: Source, settings: Data) -> DataSet:
     """A source's images, with a share of the training images held out where testing needs it."""
     train, test = source.splits()
     if test is None:
-        train, test = divided(train, settings.held_out)
-    return DataSet(train, test) if settings.validation is None else divided(train, settings.validation)
+        train, test = hold_out(train, settings.held_out)
+    return DataSet(train, test) if settings.validation is None else hold_out(train, settings.validation)
 
 
-def folder_first(name: str) -> str:
+def prefer_folder(name: str) -> str:
     """A name that a user has typed: a folder of theirs counts before data of ours that has the same name."""
     return f"./{name}" if name == "digits" and Path(name).is_dir() else name
 
 
-def labelled(
+def as_labelled(
     images: object, labels: object = None, size: int | None = None, *, split: Literal["train", "test"] = "train"
 ) -> LabelledImages:
     """What a user hands to the estimator, in a given size: a folder or data set by name, or images with labels.
@@ -101,11 +101,11 @@ def labelled(
     split : of a folder or data set that has both, which part is meant.
     """
     if isinstance(images, LabelledImages):
-        return images if size is None else replace(images, images=fitted(images.images, size))
+        return images if size is None else replace(images, images=resize(images.images, size))
     if labels is not None:
-        return labelled_images(images, labels, size)
+        return as_labelled_images(images, labels, size)
     if isinstance(images, str | os.PathLike):
-        splits = open_source(Data(source=folder_first(os.fspath(images)), image_size=size)).splits()
+        splits = open_source(Data(source=prefer_folder(os.fspath(images)), image_size=size)).splits()
         return splits.test if split == "test" and splits.test is not None else splits.train
     raise DataError(
         "labels are missing: give learn(images, labels), or the path of a folder with a subfolder per class"

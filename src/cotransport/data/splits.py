@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from cotransport.data.decoding import Item
-from cotransport.data.images import Label, LabelledImages, PixelImages, independent, spread
+from cotransport.data.images import Label, LabelledImages, PixelImages, encoded_copy, evenly_spaced
 from cotransport.errors import CotransportWarning, DataError
 
 TEST_SPLITS = ("test", "validation", "valid", "val")
@@ -38,7 +38,7 @@ class DataSet(NamedTuple):
     test: LabelledImages
 
 
-def divided(data: LabelledImages, share: float, at_most: int | None = None) -> DataSet:
+def hold_out(data: LabelledImages, share: float, at_most: int | None = None) -> DataSet:
     """A share of each class held out, the same at every call; a class of one image keeps it for training.
 
     at_most : so many of a class are held out, if the share would be more.
@@ -75,21 +75,21 @@ def fingerprint(parts: Iterable[LabelledImages | None]) -> str:
         if len(part) and isinstance(part.images.item(0), Path):
             sizes = [_bytes(part.images.item(place)) for place in range(len(part))]
             digest.update(json.dumps(sizes).encode())
-        for place in spread(len(part), LOOKED_AT):
-            digest.update(independent(part.images.item(place)).data)
+        for place in evenly_spaced(len(part), LOOKED_AT):
+            digest.update(encoded_copy(part.images.item(place)).data)
     return digest.hexdigest()
 
 
 def _bytes(item: Item) -> int:
     if not isinstance(item, Path):
-        return len(independent(item).data)
+        return len(encoded_copy(item).data)
     try:
         return item.stat().st_size
     except OSError as error:
         raise DataError(f"{item}: cannot be read ({error.strerror}). Put the file back") from None
 
 
-def distinct(names: Iterable[Label], where: str) -> tuple[Label, ...]:
+def check_distinct(names: Iterable[Label], where: str) -> tuple[Label, ...]:
     """Names of classes as they are, if no two are the same."""
     counts = Counter(names := tuple(names))
     for name, count in counts.items():

@@ -24,14 +24,14 @@ PATIENCE = 10
 """Seconds that a worker goes on after SIGTERM, so that the process which has started it can save what it has."""
 
 
-def usual_workers(images: int) -> int:
+def default_workers(images: int) -> int:
     """How many worker processes suit so many images."""
     if images < FEW or multiprocessing.current_process().daemon:  # a daemon may not start processes
         return 0
     return min(4, available_cores())
 
 
-def decoded(
+def decode_batches(
     item: Callable[[int], Item],
     size: int,
     requests: Iterable[list[Request]],

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cotransport import metrics
-from cotransport.data import load, open_source
+from cotransport.data import load_data_set, open_source
 from cotransport.errors import ConfigError, RunError
 from cotransport.experiments.recipe import Recipe
 from cotransport.experiments.results import Transport
@@ -30,7 +30,7 @@ from cotransport.learner.estimator import IncrementalClassifier
 from cotransport.methods.retrospection import Transporting
 from cotransport.report.figures import paper_style, save
 from cotransport.report.style import COLOURS
-from cotransport.report.text import counted, in_figures, one_line, shortened
+from cotransport.report.text import one_decimal, one_line, plural, shortened
 from cotransport.settings.sections import Settings
 from cotransport.training.loop import fabric_for
 
@@ -66,7 +66,7 @@ class View:
 
     def accuracy_text(self, number: int) -> str:
         """One class's accuracy for people."""
-        return f"{in_figures(self.accuracy([number]))}\N{NO-BREAK SPACE}%"
+        return f"{one_decimal(self.accuracy([number]))}\N{NO-BREAK SPACE}%"
 
     def regions(self, points: metrics.Floats) -> metrics.Integers:
         """The class that the head gives to points (n, 2): the one whose direction is nearest."""
@@ -99,7 +99,7 @@ def boundary(recipe: Recipe, watcher: Watcher) -> Boundary:
         raise ConfigError("stream: one task alone has no new classes. Name some with --new, or split into two tasks")
     if len(split[0]) < 2:
         raise ConfigError("one old class alone has no boundary. Name at least two with --old")
-    stream = TaskStream(load(source, recipe.data), split[:2])
+    stream = TaskStream(load_data_set(source, recipe.data), split[:2])
     check_classes(stream)
     transporting = [method for method in recipe.methods if isinstance(method, Transporting)]
     one = Run((transporting or recipe.methods)[0], recipe.seeds[0])
@@ -119,8 +119,8 @@ def draw(found: Boundary, folder: Path) -> Path:
     new = len(found.grown.classes) - len(found.old.classes)
     how = "at random" if found.transport is None else "by transport"
     titles = (
-        f"{counted(len(found.old.classes), 'old class')}, trained",
-        f"and {counted(new, 'new class')} initialised {how}, untrained",
+        f"{plural(len(found.old.classes), 'old class')}, trained",
+        f"and {plural(new, 'new class')} initialised {how}, untrained",
     )
     try:
         folder.mkdir(parents=True, exist_ok=True)

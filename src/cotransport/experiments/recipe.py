@@ -20,14 +20,14 @@ from cotransport.settings.sections import (
     Budget,
     Data,
     Device,
-    Head,
+    HeadSettings,
     Logging,
     Loss,
     NotNegative,
     Optimiser,
     Schedule,
     Settings,
-    Stream,
+    StreamSettings,
     nearest,
     validated,
 )
@@ -49,10 +49,10 @@ class Recipe(Settings):
     data: Data = Data()
     augmentation: Augmentation | None = None
     """By default what suits the data."""
-    stream: Stream
+    stream: StreamSettings
     memory: Budget = Budget(total=2000)
     backbone: Backbone = Backbone()
-    head: Head = Head()
+    head: HeadSettings = HeadSettings()
     schedule: Schedule = Schedule()
     optimiser: Optimiser = Optimiser()
     loss: Loss = Loss()

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cotransport import metrics
 from cotransport.errors import RunError
-from cotransport.system.files import write_atomically
+from cotransport.system.files import write_text
 
 RESULT = "result.json"
 
@@ -56,7 +56,7 @@ class InitialAccuracy(_Record):
     """If all classes seen so far can be answered."""
 
 
-class Step(_Record):
+class TaskResult(_Record):
     """Figures after one task, over the test images of all classes seen. Accuracies in percent, None where undefined."""
 
     classes_seen: int
@@ -96,7 +96,7 @@ class Result(_Record):
     tasks: list[int]
     """Number of classes in each task."""
     metric: Literal["top1", "top5"]
-    steps: list[Step]
+    steps: list[TaskResult]
     average_incremental_accuracy: float
     last_accuracy: float
     forgetting: float
@@ -119,7 +119,7 @@ class Result(_Record):
     def save(self, folder: Path) -> Path:
         """Write `result.json` into a folder, so that a reader sees all of it or nothing."""
         path = folder / RESULT
-        write_atomically(path, json.dumps(self.model_dump(mode="json"), indent=1, ensure_ascii=False, allow_nan=False))
+        write_text(path, json.dumps(self.model_dump(mode="json"), indent=1, ensure_ascii=False, allow_nan=False))
         return path
 
     @classmethod

@@ -25,21 +25,21 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cotransport import metrics
-from cotransport.data import LabelledImages, Source, load, open_source
+from cotransport.data import LabelledImages, Source, load_data_set, open_source
 from cotransport.data.memory import Memory
 from cotransport.data.splits import fingerprint
 from cotransport.errors import ConfigError, DataError, ModelError, RunError
 from cotransport.experiments.recipe import Recipe, label_of
-from cotransport.experiments.results import RESULT, InitialAccuracy, Origin, Result, SourceShare, Step, Transport
+from cotransport.experiments.results import RESULT, InitialAccuracy, Origin, Result, SourceShare, TaskResult, Transport
 from cotransport.experiments.stream import Split, Task, TaskStream, split_classes
 from cotransport.learner.estimator import IncrementalClassifier
 from cotransport.methods import Method
 from cotransport.model.store import ModelStore
 from cotransport.settings.sections import Augmentation
 from cotransport.system import signals
-from cotransport.system.files import explained, read_json, write_json
+from cotransport.system.files import read_json, storage_errors, write_json
 from cotransport.training.checkpoints import Checkpoints
-from cotransport.training.loop import Figures, Listener, agreed, fabric_for
+from cotransport.training.loop import Listener, TrainingProgress, decide_once, fabric_for
 from cotransport.transport import class_centres, effective_sources
 from cotransport.version import __version__
 
@@ -86,10 +86,10 @@ class Watcher(Protocol):
     def run_begun(self, run: Run, work: Sequence[float], done: int = 0) -> None:
         """A run begins, or goes on after `done` tasks; `work` is what each task takes, in a unit of its own."""
 
-    def figures(self, figures: Figures) -> None:
+    def figures(self, figures: TrainingProgress) -> None:
         """The training of a task goes on."""
 
-    def task_done(self, step: Step) -> None:
+    def task_done(self, step: TaskResult) -> None:
         """A task is learned and evaluated."""
 
 
@@ -107,20 +107,20 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = Fa
     split = split_classes(source.classes, recipe.stream)
     tasks = len(split)
     check_memory(recipe, sum(map(len, split)))
-    pending = agreed(fabric, lambda: _prepared(recipe, tasks, out, resume=resume, overwrite=overwrite))
+    pending = decide_once(fabric, lambda: _prepared(recipe, tasks, out, resume=resume, overwrite=overwrite))
     if first:
         watcher.planned(len(pending), [one for one in runs_of(recipe) if one.folder not in pending])
     if pending:
-        stream = TaskStream(load(source, recipe.data), split)
+        stream = TaskStream(load_data_set(source, recipe.data), split)
         check_classes(stream)
         images = fingerprint(stream.data)
-        agreed(fabric, lambda: _same_images(images, [out / folder for folder in pending]))
+        decide_once(fabric, lambda: _same_images(images, [out / folder for folder in pending]))
         for one in runs_of(recipe):
             if one.folder not in pending:
                 continue
             folder = out / one.folder
             if first:
-                with explained(folder):
+                with storage_errors(folder):
                     folder.mkdir(parents=True, exist_ok=True)
                 write_json(folder / STARTED, _dump(recipe) | {IMAGES: images})
             result = _one_run(recipe, one, stream, folder, pending[one.folder], watcher)
@@ -139,16 +139,16 @@ def _one_run(recipe: Recipe, one: Run, stream: TaskStream, folder: Path, epochs:
     fabric, store = fabric_for(recipe.device), ModelStore(folder / PROGRESS)
     first = fabric.is_global_zero
     with ExitStack() as opened:
-        agreed(fabric, lambda: opened.enter_context(store.locked()))
+        decide_once(fabric, lambda: opened.enter_context(store.locked()))
         so_far = _taken_up(recipe, one, store, stream)
         fabric.barrier()  # all have read it before it is written again
         log = opened.enter_context(closing(_Log(recipe, folder, so_far.logged)))
         if first:
             watcher.run_begun(one, expected_work(recipe, one.method, stream), len(so_far.steps))
         for task in (stream[number] for number in range(len(so_far.steps), len(stream))):
-            told: list[Figures] = []
+            told: list[TrainingProgress] = []
 
-            def listen(figures: Figures, task: int = task.number, told: list[Figures] = told) -> None:
+            def listen(figures: TrainingProgress, task: int = task.number, told: list[TrainingProgress] = told) -> None:
                 if first and not told:
                     epochs.extend([1] * (task - len(epochs)))  # of tasks in which nothing was trained
                     epochs[task : task + 1] = [figures.epochs]
@@ -168,7 +168,7 @@ def _one_run(recipe: Recipe, one: Run, stream: TaskStream, folder: Path, epochs:
                     step = step.model_copy(update={"images_per_second": speed, "epochs": last.epochs})
                 log.step(step)
                 so_far = _SoFar(so_far.classifier, [*so_far.steps, step], confusion, log.done)
-                agreed(fabric, partial(_save_progress, recipe, one, store, so_far))
+                decide_once(fabric, partial(_save_progress, recipe, one, store, so_far))
                 if first:
                     watcher.task_done(step)
             if signals.requested():
@@ -183,7 +183,7 @@ def _learned(
     listener: Listener,
     epochs: int | None,
     checkpoints: Checkpoints,
-) -> tuple[Step, metrics.Integers]:
+) -> tuple[TaskResult, metrics.Integers]:
     """Learn a task and evaluate; the step, and the confusion matrix."""
     initial = initial_accuracy(classifier, task) if recipe.initial_accuracy and task.number else None
     begun = time.perf_counter()
@@ -198,7 +198,7 @@ class _SoFar(NamedTuple):
     """An unfinished run between two tasks."""
 
     classifier: IncrementalClassifier
-    steps: list[Step]
+    steps: list[TaskResult]
     confusion: metrics.Integers
     logged: int
     """Steps of training that were logged."""
@@ -213,10 +213,10 @@ def _taken_up(recipe: Recipe, one: Run, store: ModelStore, stream: TaskStream) -
         snapshot = store.read()
         if one.method.budget(recipe.memory) is None:  # all images ever seen, which the stream has
             seen = [stream[number].train for number in range(len(snapshot.task_sizes))]
-            parts = [data.of_classes([number]).images for data in seen for number in range(len(data.classes))]
+            parts = [data.select_classes([number]).images for data in seen for number in range(len(data.classes))]
             snapshot = replace(snapshot, memory=Memory(tuple(parts)))
         classifier.state_ = IncrementalClassifier.from_snapshot(snapshot, device=recipe.device).state_
-        steps = [Step.model_validate(step) for step in snapshot.metrics["steps"]]
+        steps = [TaskResult.model_validate(step) for step in snapshot.metrics["steps"]]
         confusion = np.array(snapshot.metrics["confusion"], dtype=np.int64)
         return _SoFar(classifier, steps, confusion, int(snapshot.metrics["logged"]))
     except (ModelError, KeyError, TypeError, ValueError) as error:
@@ -286,14 +286,14 @@ def evaluate(
     test: LabelledImages,
     task_sizes: Sequence[int],
     metric: Literal["top1", "top5"] = "top1",
-) -> tuple[Step, metrics.Integers]:
+) -> tuple[TaskResult, metrics.Integers]:
     """Figures of a classifier on test images of all classes seen, and the confusion matrix. The times are left at 0."""
     scores = classifier.scores(test)
     own = classifier.own_scores(scores).numpy()
     labels, predicted = test.labels.numpy(), own.argmax(axis=1)
     hits = metrics.top_k_hits(own, labels, 1 if metric == "top1" else 5)
     ncm = None if scores.ncm is None else metrics.top_k_accuracy(scores.ncm.numpy(), labels, 1)
-    step = Step(
+    step = TaskResult(
         classes_seen=len(test.classes),
         top1=_known(metrics.top_k_accuracy(own, labels, 1)),
         top5=_known(metrics.top_k_accuracy(own, labels, 5)),
@@ -314,7 +314,7 @@ def initial_accuracy(
     if own.state_.plan is None:
         return None
     known = len(classifier.classes_)
-    test = task.seen_test.of_classes(range(known, len(task.seen_test.classes)))
+    test = task.seen_test.select_classes(range(known, len(task.seen_test.classes)))
     random = copy.copy(classifier).set_params(method="replay").initialise(task.train)
     exemplars = classifier.state_.memory.labelled(own.state_.classes)
     assert exemplars is not None  # without any, nothing could have been transported
@@ -371,7 +371,9 @@ def expected_work(recipe: Recipe, method: Method, stream: TaskStream) -> list[fl
     return work
 
 
-def _result(recipe: Recipe, one: Run, stream: TaskStream, steps: list[Step], confusion: metrics.Integers) -> Result:
+def _result(
+    recipe: Recipe, one: Run, stream: TaskStream, steps: list[TaskResult], confusion: metrics.Integers
+) -> Result:
     matrix = metrics.accuracy_matrix([step.per_task for step in steps])
     curve = [float("nan") if (value := getattr(step, recipe.metric)) is None else value for step in steps]
     return Result(
@@ -550,14 +552,14 @@ class _Log:
                 ) from None
             self._loggers.append(logger)
 
-    def figures(self, figures: Figures) -> None:
+    def figures(self, figures: TrainingProgress) -> None:
         """Log an epoch's end."""
         self.done = self._begun + figures.step
         if figures.epoch_done:
             names = ("task", "epoch", "loss", "accuracy", "learning_rate", "images_per_second")
             self._write({f"train/{name}": float(getattr(figures, name)) for name in names})
 
-    def step(self, step: Step) -> None:
+    def step(self, step: TaskResult) -> None:
         """Log a task's evaluation."""
         values = {"classes_seen": step.classes_seen, "top1": step.top1, "top5": step.top5, "ncm_top1": step.ncm_top1}
         if step.transport is not None:

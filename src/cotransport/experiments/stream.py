@@ -32,7 +32,7 @@ def class_order(classes: int, seed: int | None) -> list[int]:
     return [int(number) for number in np.random.RandomState(seed).permutation(classes)]
 
 
-def split_classes(names: Sequence[Label], settings: config.Stream) -> Split:
+def split_classes(names: Sequence[Label], settings: config.StreamSettings) -> Split:
     """The classes of each task."""
     if settings.classes is not None:
         return _named(names, settings.classes)
@@ -45,7 +45,7 @@ def split_classes(names: Sequence[Label], settings: config.Stream) -> Split:
     return tuple(tuple(order[end - size : end]) for size, end in zip(sizes, ends, strict=True))
 
 
-def _sizes(classes: int, settings: config.Stream) -> list[int]:
+def _sizes(classes: int, settings: config.StreamSettings) -> list[int]:
     """How many classes each task has."""
     if settings.tasks is not None:
         _at_most("stream.tasks", settings.tasks, classes)
@@ -109,8 +109,8 @@ class TaskStream:
         number %= len(self)
         own = self.split[number]
         seen = [label for task in self.split[: number + 1] for label in task]
-        train = self.data.train.of_classes(own)
-        return Task(number, train.classes, train, self.data.test.of_classes(seen))
+        train = self.data.train.select_classes(own)
+        return Task(number, train.classes, train, self.data.test.select_classes(seen))
 
     def __iter__(self) -> Iterator[Task]:
         return (self[number] for number in range(len(self)))

@@ -29,11 +29,11 @@ from cotransport.data import (
     Label,
     LabelledImages,
     Vectors,
+    as_images,
+    as_labelled,
     channel_statistics,
-    fitted,
-    images_of,
-    joined,
-    labelled,
+    concatenate,
+    resize,
     sample,
 )
 from cotransport.data.memory import Memory, herding
@@ -48,7 +48,7 @@ from cotransport.settings.sections import (
     Backbone,
     Budget,
     Device,
-    Head,
+    HeadSettings,
     Loss,
     Optimiser,
     Schedule,
@@ -56,7 +56,7 @@ from cotransport.settings.sections import (
 )
 from cotransport.system.randomness import seeded
 from cotransport.training.checkpoints import Checkpoints
-from cotransport.training.loop import Listener, Trainer, agreed, fabric_for
+from cotransport.training.loop import Listener, Trainer, decide_once, fabric_for
 from cotransport.transport import class_centres, sources
 
 SettingsType = TypeVar("SettingsType", bound=Settings)
@@ -73,7 +73,7 @@ SECTIONS: dict[str, type[Settings]] = {
     "optimiser": Optimiser,
     "loss": Loss,
     "augmentation": Augmentation,
-    "head": Head,
+    "head": HeadSettings,
 }
 """Settings that a model keeps. Where it runs is not among them: it may be loaded on another machine."""
 
@@ -151,7 +151,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         optimiser: Mapping[str, Any] | Optimiser = Optimiser(),
         loss: Mapping[str, Any] | Loss = Loss(),
         augmentation: Mapping[str, Any] | Augmentation = Augmentation(),
-        head: Mapping[str, Any] | Head = Head(),
+        head: Mapping[str, Any] | HeadSettings = HeadSettings(),
         device: Mapping[str, Any] | Device = Device(),
         image_size: int | None = None,
         freeze_backbone: bool = False,
@@ -242,7 +242,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 held_out = before.held_out if known else snapshot.held_out
                 return store.write(replace(snapshot, held_out=held_out), parent=store.manifest().current)
 
-        return agreed(fabric_for(self._section(Device, "device")), write)
+        return decide_once(fabric_for(self._section(Device, "device")), write)
 
     @classmethod
     def load(
@@ -352,7 +352,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def nearest_mean(self) -> tuple[Tensor | None, float]:
         """The class means (classes, d) of unit length, None where some class has no exemplar; and their scale."""
         head = self._state().network.head
-        scale = head.scale.item() if isinstance(head, CosineHead) else self._section(Head, "head").scale
+        scale = head.scale.item() if isinstance(head, CosineHead) else self._section(HeadSettings, "head").scale
         return self._class_means(), scale
 
     @property
@@ -393,7 +393,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def score(self, X: object, y: object = None, sample_weight: object = None) -> float:  # noqa: N803
         """Share of the images whose class is predicted correctly; of a folder with train/ and test/, in test/."""
-        data = labelled(X, y, self._state().image_size, split="test")
+        data = as_labelled(X, y, self._state().image_size, split="test")
         never = [name for name in data.classes if name not in self._state().classes]
         if never:
             message = f"the class {never[0]!r} was never learned" + (f", nor {len(never) - 1} more" * (len(never) > 1))
@@ -444,7 +444,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             grown = len(data.classes)
         else:
             network, grown = copy.deepcopy(before.network), new
-            if type(network.head) is not type(method.make_head(network.dimension, self._section(Head, "head"))):
+            if type(network.head) is not type(method.make_head(network.dimension, self._section(HeadSettings, "head"))):
                 raise ConfigError(
                     f"method: {method.title} with these settings needs another head than this classifier has learned "
                     "with. Go on with the method it began with, or begin a new classifier"
@@ -467,7 +467,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         size = self.state_.image_size if hasattr(self, "state_") else self.image_size
         if size is not None:
             _check_whole("image_size", size, 1, config.LARGEST_IMAGE)
-        return labelled(images, labels, size)
+        return as_labelled(images, labels, size)
 
     def _new_network(self, method: Method, lesson: Lesson, before: State | None, trainer: Trainer) -> Network:
         """An untrained network without classes. What it takes from images comes from the first task's alone."""
@@ -482,16 +482,16 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 backbone = copy.deepcopy(self.backbone)
             else:
                 backbone = backbones.build(self._named_backbone(), size)
-            head = method.make_head(backbones.feature_dimension(backbone, size), self._section(Head, "head"))
+            head = method.make_head(backbones.feature_dimension(backbone, size), self._section(HeadSettings, "head"))
         images, workers = lesson.new.images, trainer.device.workers
         if before is None:
             given = _statistics(self.normalisation)
             network = Network(backbone, head, *(given or channel_statistics(images, workers)))
         else:
             network = Network(backbone, head, before.network.mean.cpu(), before.network.deviation.cpu())
-        fast = None if isinstance(self.backbone, nn.Module) else backbones.fast_net_in(backbone)
+        fast = None if isinstance(self.backbone, nn.Module) else backbones.find_fast_net(backbone)
         if fast is not None:
-            earlier = None if before is None else backbones.fast_net_in(before.network.backbone)
+            earlier = None if before is None else backbones.find_fast_net(before.network.backbone)
             if earlier is not None:
                 fast.stem.copy_(earlier.stem)
             else:
@@ -508,7 +508,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 else:
                     backbone = backbones.build(self._named_backbone(), snapshot.image_size)
                 dimension = backbones.feature_dimension(backbone, snapshot.image_size)
-                head = make_method(self.method).make_head(dimension, self._section(Head, "head"))
+                head = make_method(self.method).make_head(dimension, self._section(HeadSettings, "head"))
                 head.grow(len(snapshot.classes))
                 network = Network(backbone, head, torch.zeros(3), torch.ones(3))
         except (RuntimeError, MemoryError, OverflowError) as error:  # numbers that no network could have
@@ -558,13 +558,13 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         for number in torch.nonzero(data.counts()).flatten().tolist():
             candidates[number] = data.images.take(torch.nonzero(data.labels == number).flatten())
             if number < len(memory.exemplars):  # a known class: its old exemplars compete with the new images
-                candidates[number] = joined([memory.exemplars[number], candidates[number]])
+                candidates[number] = concatenate([memory.exemplars[number], candidates[number]])
         if not quota:
             return memory.updated(candidates, quota)
-        features = trainer.features(network, joined(list(candidates.values())))
+        features = trainer.features(network, concatenate(list(candidates.values())))
         parts = torch.split(features, [len(images) for images in candidates.values()])
         chosen = {
-            number: images.take(herding(part, quota)).kept()
+            number: images.take(herding(part, quota)).detached()
             for (number, images), part in zip(candidates.items(), parts, strict=True)
         }
         return memory.updated(chosen, quota)
@@ -573,8 +573,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         state = self._state()
         if isinstance(images, LabelledImages):
             images = images.images
-        stored = images if isinstance(images, Images) else images_of(images, state.image_size)
-        return self._trainer().outputs(state.network, fitted(stored, state.image_size))
+        stored = images if isinstance(images, Images) else as_images(images, state.image_size)
+        return self._trainer().outputs(state.network, resize(stored, state.image_size))
 
     def _class_means(self) -> Tensor | None:
         """Class means (classes, d) by the current network; derived, and kept until the state changes."""
@@ -673,7 +673,7 @@ def _check_exemplars(method: Method, allowed: Budget, memory: Memory, data: Labe
 
 def _check_whole(name: str, value: object, at_least: int, at_most: int = 2**31 - 1) -> None:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or not at_least <= value <= at_most:
-        raise ConfigError(f"{name}: give a whole number from {at_least} to {at_most:,}, not {config.shown(value)}")
+        raise ConfigError(f"{name}: give a whole number from {at_least} to {at_most:,}, not {config.quoted(value)}")
 
 
 def _renumbered(data: LabelledImages, known: tuple[Label, ...], known_classes: bool) -> LabelledImages:

@@ -16,7 +16,7 @@ from cotransport.data.batches import centre_share
 from cotransport.errors import ConfigError, ModelError
 from cotransport.learner.estimator import IncrementalClassifier
 from cotransport.networks.network import Network
-from cotransport.system.files import written
+from cotransport.system.files import atomic_write
 from cotransport.version import __version__
 
 TOLERANCE = 1e-3
@@ -60,7 +60,7 @@ def export(classifier: IncrementalClassifier, path: Path) -> None:
     module = _Exported(state.network.frozen().cpu().float(), means, scale).eval()
     shape = (2, state.image_size, state.image_size, 3)
     images = torch.randint(256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    with warnings.catch_warnings(), torch.no_grad(), written(path) as beside:
+    with warnings.catch_warnings(), torch.no_grad(), atomic_write(path) as beside:
         warnings.simplefilter("ignore")  # of the exporter, for developers
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         program = torch.onnx.export(

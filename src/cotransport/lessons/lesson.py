@@ -24,14 +24,14 @@ from cotransport.data import (
     Label,
     LabelledImages,
     Source,
+    concatenate,
     evaluation_squares,
-    fitted,
-    folder_first,
-    joined,
     open_source,
+    prefer_folder,
+    resize,
 )
 from cotransport.data.memory import Memory
-from cotransport.data.splits import DataSet, Splits, divided, fingerprint
+from cotransport.data.splits import DataSet, Splits, fingerprint, hold_out
 from cotransport.errors import ConfigError, CotransportWarning, DataError, ModelError, TrainingError
 from cotransport.learner.estimator import SECTIONS, IncrementalClassifier
 from cotransport.lessons.suggestions import is_grey, largest_side, suggested
@@ -40,9 +40,9 @@ from cotransport.model.store import Facts, ModelStore, Snapshot, VersionRecord, 
 from cotransport.networks.backbones import check_known
 from cotransport.settings.sections import Backbone, Budget, Data, Device, Schedule, nearest, validated
 from cotransport.system import signals
-from cotransport.system.files import explained, read_json, storable, write_json
+from cotransport.system.files import read_json, storable_name, storage_errors, write_json
 from cotransport.training.checkpoints import Checkpoints
-from cotransport.training.loop import Figures, agreed, fabric_for
+from cotransport.training.loop import TrainingProgress, decide_once, fabric_for
 
 HELD_OUT = 0.1
 """Share of each class that is kept to test with,"""
@@ -136,7 +136,7 @@ class Observer(Protocol):
     def begun(self, told: Sequence[str]) -> None:
         """What was chosen for the lesson."""
 
-    def figures(self, figures: Figures) -> None:
+    def figures(self, figures: TrainingProgress) -> None:
         """The training goes on."""
 
 
@@ -146,7 +146,7 @@ class Silent:
     def begun(self, told: Sequence[str]) -> None:
         """Nothing."""
 
-    def figures(self, figures: Figures) -> None:
+    def figures(self, figures: TrainingProgress) -> None:
         """Nothing."""
 
 
@@ -160,16 +160,16 @@ def learn(
     fabric, store = fabric_for(wishes.device), ModelStore(folder)
     _source(data, None, wishes)  # an error before a folder is made for it
     with ExitStack() as opened:
-        agreed(fabric, lambda: opened.enter_context(store.locked()))
+        decide_once(fabric, lambda: opened.enter_context(store.locked()))
         model = _opened(store)
-        agreed(fabric, lambda: _tidied(model))
+        decide_once(fabric, lambda: _tidied(model))
         pupil = _prepared(model, data, wishes, gpu=fabric.device.type != "cpu")
-        known = agreed(fabric, lambda: _learned_before(model, pupil, wishes))
+        known = decide_once(fabric, lambda: _learned_before(model, pupil, wishes))
         if known is not None:
             return known
         if wishes.known_classes == "refuse":
             _check_new(pupil.train.classes, model.classes)
-        epochs = agreed(fabric, lambda: _taken_up(store, pupil, overwrite=overwrite))
+        epochs = decide_once(fabric, lambda: _taken_up(store, pupil, overwrite=overwrite))
         with signals.deferred():  # a training saves its state, and what follows it is done to the end
             try:
                 outcome = _taught(model, pupil, wishes, epochs, observer)
@@ -254,7 +254,7 @@ def _prepared(model: _Model, data: str, wishes: Wishes, *, gpu: bool) -> _Pupil:
         "known_classes": wishes.known_classes,
         "settings": classifier.settings(),
     }
-    return _Pupil(classifier, chosen, train, test, storable(data), fingerprint(images), request)
+    return _Pupil(classifier, chosen, train, test, storable_name(data), fingerprint(images), request)
 
 
 def _learned_before(model: _Model, pupil: _Pupil, wishes: Wishes) -> Outcome | None:
@@ -284,11 +284,11 @@ def _tidied(model: _Model) -> None:
 def _taught(model: _Model, pupil: _Pupil, wishes: Wishes, epochs: int | None, observer: Observer) -> Outcome:
     """Give a lesson, look at what came of it, and keep it."""
     fabric, store, classifier = fabric_for(wishes.device), model.store, pupil.classifier
-    first, begun, told = fabric.is_global_zero, time.perf_counter(), list[Figures]()
+    first, begun, told = fabric.is_global_zero, time.perf_counter(), list[TrainingProgress]()
     if first:
         observer.begun(_told(classifier, pupil.train, pupil.test))
 
-    def listen(figures: Figures) -> None:
+    def listen(figures: TrainingProgress) -> None:
         if first and not told:
             record = {"id": pupil.id, "data": pupil.data, "data_id": pupil.data_id, "epochs": figures.epochs}
             write_json(store.unfinished / LESSON, pupil.request | record)
@@ -325,7 +325,7 @@ def _taught(model: _Model, pupil: _Pupil, wishes: Wishes, epochs: int | None, ob
         shutil.rmtree(store.unfinished, ignore_errors=True)
         return number
 
-    return Outcome(agreed(fabric, keep), report, refused, already=False, parent=model.current)
+    return Outcome(decide_once(fabric, keep), report, refused, already=False, parent=model.current)
 
 
 def compared(before: IncrementalClassifier | None, after: IncrementalClassifier, held_out: Memory) -> list[Change]:
@@ -452,7 +452,7 @@ def _source(data: str, image_size: int | None, wishes: Wishes) -> Source:
     """Where labelled images come from."""
     if "image_size" in wishes.data:
         raise ConfigError("data.image_size: a model has one for life. Give it with --image-size when it is made")
-    settings = {**wishes.data, "source": folder_first(data), "image_size": image_size}
+    settings = {**wishes.data, "source": prefer_folder(data), "image_size": image_size}
     source = open_source(validated(Data, settings, "data"))
     _ = source.classes  # an error if there are none
     return source
@@ -470,8 +470,8 @@ def _images(model: _Model, data: str, chosen: Mapping[str, Any], wishes: Wishes,
         _check_new(source.classes, model.classes)
     train, test = source.splits()
     if size is None and train.images.size > largest_side(gpu):
-        train = replace(train, images=fitted(train.images, largest_side(gpu)))
-    return Splits(train, test and replace(test, images=fitted(test.images, train.images.size)))
+        train = replace(train, images=resize(train.images, largest_side(gpu)))
+    return Splits(train, test and replace(test, images=resize(test.images, train.images.size)))
 
 
 def _divided(model: _Model, images: Splits, wishes: Wishes) -> DataSet:
@@ -483,7 +483,7 @@ def _divided(model: _Model, images: Splits, wishes: Wishes) -> DataSet:
     known = torch.tensor([name in model.classes for name in train.classes])[train.labels]
     more, new = (train.take(torch.nonzero(kind).flatten()) for kind in (known, ~known))
     if test is None:
-        new, test = divided(new, wishes.held_out, HELD_OUT_AT_MOST)
+        new, test = hold_out(new, wishes.held_out, HELD_OUT_AT_MOST)
     else:
         fresh = [number for number, name in enumerate(test.classes) if name not in model.classes]
         kept = [torch.nonzero(test.labels == number).flatten()[:HELD_OUT_AT_MOST] for number in fresh]
@@ -491,7 +491,7 @@ def _divided(model: _Model, images: Splits, wishes: Wishes) -> DataSet:
     if model.snapshot is None or not len(more):
         return DataSet(new, test)
     more = _without(more, model.snapshot.held_out)
-    both = replace(new, images=joined([more.images, new.images]), labels=torch.cat([more.labels, new.labels]))
+    both = replace(new, images=concatenate([more.images, new.images]), labels=torch.cat([more.labels, new.labels]))
     return DataSet(both, test)
 
 
@@ -594,7 +594,7 @@ def _taken_up(store: ModelStore, pupil: _Pupil, *, overwrite: bool) -> int | Non
     if overwrite or begun.get("id") != pupil.id or not isinstance(epochs, int) or epochs < 1:
         epochs = None  # what is left of another lesson, or of other images, must not be gone on with
         shutil.rmtree(store.unfinished, ignore_errors=True)
-    with explained(store.unfinished):
+    with storage_errors(store.unfinished):
         store.unfinished.mkdir(exist_ok=True)
     return epochs
 
@@ -606,8 +606,8 @@ def _held_out(before: Snapshot | None, test: LabelledImages, classes: Sequence[L
     for number, name in enumerate(classes):
         own: list[Images] = [kept[number]] if number < len(kept) else []
         if name in test.classes:
-            own.append(test.images.take(torch.nonzero(test.labels == test.classes.index(name)).flatten()).kept())
-        parts.append(joined(own) if own else test.images.first(0))
+            own.append(test.images.take(torch.nonzero(test.labels == test.classes.index(name)).flatten()).detached())
+        parts.append(concatenate(own) if own else test.images.first(0))
     return Memory(tuple(parts))
 
 

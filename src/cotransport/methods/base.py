@@ -15,7 +15,7 @@ from pydantic import field_validator
 from torch import Tensor
 
 from cotransport import losses
-from cotransport.data import Batch, LabelledImages, joined
+from cotransport.data import Batch, LabelledImages, concatenate
 from cotransport.networks.network import CosineHead, Head, Network, Output
 from cotransport.settings import sections as config
 from cotransport.settings.sections import Budget, Loss, Settings
@@ -51,7 +51,7 @@ class Lesson:
         """New images and exemplars together."""
         if self.memory is None:
             return self.new
-        images = joined([self.new.images, self.memory.images])
+        images = concatenate([self.new.images, self.memory.images])
         return LabelledImages(images, torch.cat([self.new.labels, self.memory.labels]), self.new.classes)
 
     def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -99,7 +99,7 @@ class Method(Settings):
         """The memory this method keeps of what it is allowed; None is everything."""
         return budget
 
-    def make_head(self, dimension: int, settings: config.Head) -> Head:
+    def make_head(self, dimension: int, settings: config.HeadSettings) -> Head:
         """The head of a new network, without classes yet."""
         return CosineHead(dimension, settings.scale)
 

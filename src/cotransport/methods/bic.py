@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from cotransport.data import LabelledImages, joined
+from cotransport.data import LabelledImages, concatenate
 from cotransport.errors import CotransportWarning
 from cotransport.methods.base import Lesson
 from cotransport.methods.rehearsal import Distilling
@@ -56,7 +56,7 @@ class BiC(Distilling):
     correction_prior: Annotated[float, Field(gt=0)] = 1.0
     """How much speaks for no correction, counted in images: it matters where there are few to validate with."""
 
-    def make_head(self, dimension: int, settings: config.Head) -> Head:
+    def make_head(self, dimension: int, settings: config.HeadSettings) -> Head:
         """A linear head with bias, and the corrections of all tasks so far."""
         return CorrectedHead(dimension, settings.linear_scale)
 
@@ -96,7 +96,7 @@ class BiC(Distilling):
             return lesson, None
         (old_kept, old_aside), (new_kept, new_aside) = _parted(memory, exemplars), _parted(new, images)
         labels = torch.cat([old_aside.labels, new_aside.labels])
-        aside = LabelledImages(joined([old_aside.images, new_aside.images]), labels, new.classes)
+        aside = LabelledImages(concatenate([old_aside.images, new_aside.images]), labels, new.classes)
         return replace(lesson, new=new_kept, memory=old_kept), aside
 
     def correct(self, network: Network, lesson: Lesson, validation: LabelledImages, trainer: Trainer) -> None:

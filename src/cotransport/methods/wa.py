@@ -43,7 +43,7 @@ class WA(Distilling):
     """Keep the weights from being negative, so that their lengths tell what the logits will be. For backbones whose
     features are not negative either, as those that end in a ReLU."""
 
-    def make_head(self, dimension: int, settings: config.Head) -> Head:
+    def make_head(self, dimension: int, settings: config.HeadSettings) -> Head:
         """A linear head without bias."""
         return (ClippedHead if self.clip_weights else LinearHead)(dimension, settings.linear_scale)
 

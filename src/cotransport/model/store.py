@@ -33,20 +33,20 @@ from torch import Tensor
 
 from cotransport.data import EncodedImages, Images, Label, PixelImages
 from cotransport.data.decoding import Encoded, Item, png
-from cotransport.data.images import fits_memory, independent, squares
+from cotransport.data.images import decode_squares, encoded_copy, fits_memory
 from cotransport.data.memory import Memory
 from cotransport.errors import ModelError
 from cotransport.settings.sections import LARGEST_IMAGE
 from cotransport.system.files import (
+    atomic_write,
     checksum,
-    explained,
     read_json,
-    read_text,
+    read_json_bytes,
     rename_folder,
-    storable,
+    storable_name,
+    storage_errors,
     write_json,
     write_tensors,
-    written,
 )
 from cotransport.version import __version__
 
@@ -199,7 +199,7 @@ class ModelStore:
         self._check_places()
         if self.folder.exists() and not self.exists:
             self._check_ours()
-        with explained(self.folder):
+        with storage_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.folder / LOCK)
             try:
@@ -285,7 +285,7 @@ class ModelStore:
         number = max((version.number for version in manifest.versions), default=0) + 1
         if number >= MOST_VERSIONS:
             raise ModelError(f"{self.folder}: it has had too many versions. Begin a new model")
-        with explained(self.folder):
+        with storage_errors(self.folder):
             for name in (VERSIONS, IMAGES):
                 (self.folder / name).mkdir(exist_ok=True)
             self._remove_leftovers(manifest)
@@ -295,7 +295,7 @@ class ModelStore:
         images = dict(manifest.images)
         if pool.new:
             path = self._image_file(number)
-            with written(path) as beside:
+            with atomic_write(path) as beside:
                 _write_images(beside, pool.new)
             images[str(number)] = _record(path)
         model = _Model(
@@ -339,7 +339,7 @@ class ModelStore:
             return
         manifest = manifest.model_copy(update={"current": number, "versions": [kept], "images": images})
         self._replace(manifest)
-        with explained(self.folder):
+        with storage_errors(self.folder):
             self._remove_leftovers(manifest)
         self._index = None
 
@@ -347,7 +347,7 @@ class ModelStore:
         place = self._place(number)
         beside = place.with_name(f".{place.name}.part")
         try:
-            with explained(place):
+            with storage_errors(place):
                 beside.mkdir()
                 write_tensors(beside / WEIGHTS, snapshot.tensors)
                 write_json(beside / MODEL, model.model_dump(mode="json"))
@@ -389,7 +389,7 @@ class ModelStore:
             chosen.append(own)
         in_memory = fits_memory(sum(map(len, chosen)), size)  # as they were when they came, unless somebody lies
         return tuple(
-            PixelImages(squares(own, size)) if rows.pixels and in_memory else EncodedImages.of(own, size)
+            PixelImages(decode_squares(own, size)) if rows.pixels and in_memory else EncodedImages.of(own, size)
             for own, rows in zip(chosen, classes, strict=True)
         )
 
@@ -443,7 +443,7 @@ class ModelStore:
 
     def _parsed(self, kind: type[RecordType], path: Path) -> RecordType:
         with _blamed(path):
-            text = read_text(path)
+            text = read_json_bytes(path)
         try:
             return kind.model_validate_json(text)
         except ValidationError as error:
@@ -526,7 +526,7 @@ def _encoded(item: Item) -> Encoded:
     if isinstance(item, Encoded):
         return item
     if isinstance(item, Path):
-        return independent(item)
+        return encoded_copy(item)
     return Encoded(png(item), "")
 
 
@@ -541,7 +541,7 @@ def _write_images(path: Path, images: Sequence[_New]) -> None:
         for start in range(0, len(images), ROWS_AT_ONCE):
             some = images[start : start + ROWS_AT_ONCE]
             encoded = [_encoded(image.item) for image in some]
-            names = [storable(Path(image.name).name) for image in encoded]
+            names = [storable_name(Path(image.name).name) for image in encoded]
             columns = [[image.digest for image in some], names, [image.data for image in encoded]]
             arrays = [pyarrow.array(values, kind.type) for values, kind in zip(columns, schema, strict=True)]
             writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))

@@ -243,7 +243,7 @@ class CentringNorm(nn.BatchNorm1d):
         return super().forward(features)
 
 
-def fast_net_in(backbone: nn.Module) -> FastNet | None:
+def find_fast_net(backbone: nn.Module) -> FastNet | None:
     """The fast net of a backbone that was built by name, with or without a layer after it."""
     return next((module for module in backbone.modules() if isinstance(module, FastNet)), None)
 

@@ -118,7 +118,7 @@ class Network(nn.Module):
     def frozen(self) -> Network:
         """A copy that teaches and is not trained: no gradients, batch norms folded into convolutions."""
         twin = copy.deepcopy(self).eval()
-        twin.backbone = folded(twin.backbone)
+        twin.backbone = fold_batch_norms(twin.backbone)
         return twin.requires_grad_(False)
 
 
@@ -133,7 +133,7 @@ class HeadAlone(Network):
         return images
 
 
-def folded(backbone: nn.Module) -> nn.Module:
+def fold_batch_norms(backbone: nn.Module) -> nn.Module:
     """A module in evaluation mode with its batch norms folded into convolutions; as it is if it cannot be traced."""
     try:
         traced = fx.symbolic_trace(backbone)

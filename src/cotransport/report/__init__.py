@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cotransport.errors import RunError, StorageError
 from cotransport.experiments.results import find_results
-from cotransport.system.files import write_atomically
+from cotransport.system.files import write_text
 
 __all__ = ["write_report"]
 
@@ -25,20 +25,20 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     out = folders[0] if out is None else out
     try:
         out.mkdir(parents=True, exist_ok=True)
-        write_atomically(out / "summary.csv", tables.summary_csv(streams))
-        write_atomically(out / "curves.csv", tables.curves_csv(streams))
+        write_text(out / "summary.csv", tables.summary_csv(streams))
+        write_text(out / "curves.csv", tables.curves_csv(streams))
         for name, text in (
             ("initial.csv", tables.initial_csv(streams)),
             ("transport.csv", tables.transport_csv(streams)),
         ):
             if text:
-                write_atomically(out / name, text)
+                write_text(out / name, text)
             else:
                 (out / name).unlink(missing_ok=True)  # of an earlier report
-        write_atomically(out / "summary.md", tables.summary_markdown(streams))
-        write_atomically(out / "summary.tex", tables.summary_latex(streams))
+        write_text(out / "summary.md", tables.summary_markdown(streams))
+        write_text(out / "summary.tex", tables.summary_latex(streams))
         figures.draw(streams, out / "figures")
-        write_atomically(out / "report.html", page.whole_page(streams))
+        write_text(out / "report.html", page.whole_page(streams))
     except StorageError:
         raise
     except OSError as error:

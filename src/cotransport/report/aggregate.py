@@ -13,10 +13,10 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from cotransport.experiments.results import Result, Step, Transport
+from cotransport.experiments.results import Result, TaskResult, Transport
 from cotransport.metrics import Floats, Integers
-from cotransport.report.style import BOUND_LOOK, CHANCE_LOOK, Look, looks
-from cotransport.report.text import counted, in_figures, in_percent, one_line, shortened
+from cotransport.report.style import BOUND_LOOK, CHANCE_LOOK, LineStyle, line_styles
+from cotransport.report.text import in_percent, one_decimal, one_line, plural, shortened
 
 Among: TypeAlias = Literal["new", "all"]
 """The classes that can be answered: a task's own, or all that were seen."""
@@ -45,7 +45,7 @@ MOST_CLASSES = 200
 
 WAYS: dict[Way, str] = {"pt": "prospective transport", "ncm": "nearest class mean", "random": "random weights"}
 """How new classes can be told apart before they are trained."""
-WAY_LOOKS = dict(zip(WAYS, looks(WAYS).values(), strict=True))
+WAY_LOOKS = dict(zip(WAYS, line_styles(WAYS).values(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class Estimate:
         >>> Estimate(65.52, 0.26).text, Estimate(65.52, float("nan")).text
         ('65.5 ± 0.3', '65.5')
         """
-        mean = in_figures(self.mean)
-        return mean if math.isnan(self.deviation) else f"{mean} ± {in_figures(self.deviation)}"
+        mean = one_decimal(self.mean)
+        return mean if math.isnan(self.deviation) else f"{mean} ± {one_decimal(self.deviation)}"
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Line:
     """What a line in a figure or chart shows: an estimate at each place."""
 
     name: str
-    look: Look
+    look: LineStyle
     estimates: list[Estimate]
 
     @property
@@ -120,7 +120,7 @@ class Confusion:
     def in_words(self, true: int, taken: int) -> str:
         """One cell as a phrase."""
         what = "recognised" if true == taken else f"taken for {self.names[taken]}"
-        images = counted(int(self.counts[true].sum()), "image")
+        images = plural(int(self.counts[true].sum()), "image")
         return f"{self.names[true]} {what}: {self.counts[true, taken]:,} of {images}"
 
 
@@ -160,14 +160,14 @@ class Sources:
 
 
 @dataclass(frozen=True, eq=False)
-class Method:
+class MethodSummary:
     """All seeds of one method, with one set of settings, on one stream."""
 
     label: str
     """As in the results, for machines."""
     name: str
     """For people, and different from the names of all other methods on the stream."""
-    look: Look
+    look: LineStyle
     classes: list[str]
     tasks: list[int]
     results: list[Result]
@@ -275,14 +275,14 @@ class Method:
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
+class StreamSummary:
     """Classes of a data set in one order and split, evaluated in one way, and the methods that were run on it."""
 
     title: str
     classes: list[str]
     tasks: list[int]
     metric: str
-    methods: list[Method]
+    methods: list[MethodSummary]
     """Best average first."""
     repeated: int
     """Results left out because the same run is there already."""
@@ -293,7 +293,7 @@ class Stream:
         return [result for method in self.methods for result in method.results]
 
     @property
-    def competitors(self) -> list[Method]:
+    def competitors(self) -> list[MethodSummary]:
         """The methods to compare: all but the bound, unless there is nothing else."""
         return [method for method in self.methods if not method.is_bound] or self.methods
 
@@ -308,14 +308,14 @@ class Stream:
         return [self.classes[seen - size : seen] for seen, size in zip(self.classes_seen, self.tasks, strict=True)]
 
 
-def grouped(results: Sequence[Result]) -> list[Stream]:
+def grouped(results: Sequence[Result]) -> list[StreamSummary]:
     """The streams in order of appearance. A method looks the same on all of them."""
     by_stream: dict[object, list[Result]] = {}
     for result in results:
         by_stream.setdefault(_stream_key(result), []).append(result)
     titles = _distinct([_title(group[0]) for group in by_stream.values()])
     runs = [_runs(group) for group in by_stream.values()]
-    look_of = looks(sorted({name for named in runs for name, own in named.items() if own[0].method != BOUND}))
+    look_of = line_styles(sorted({name for named in runs for name, own in named.items() if own[0].method != BOUND}))
     return [
         _stream(title, group, named, look_of)
         for title, group, named in zip(titles, by_stream.values(), runs, strict=True)
@@ -349,23 +349,24 @@ def largest_first(values: Floats) -> list[int]:
     return [int(place) for place in np.argsort(-values, kind="stable")]
 
 
-def every(places: Sequence[int], most: int) -> list[int]:
+def thinned(places: Sequence[int], most: int) -> list[int]:
     """Every so many of the places, so that at most so many are left.
 
-    >>> every(range(10), most=4)
+    >>> thinned(range(10), most=4)
     [0, 3, 6, 9]
     """
     return list(places[:: -(-len(places) // most)])
 
 
 def _stream(
-    title: str, results: Sequence[Result], runs: Mapping[str, list[Result]], look_of: Mapping[str, Look]
-) -> Stream:
+    title: str, results: Sequence[Result], runs: Mapping[str, list[Result]], look_of: Mapping[str, LineStyle]
+) -> StreamSummary:
     classes, tasks = [one_line(name) for name in results[0].classes], results[0].tasks
     methods = [
-        Method(own[0].label, name, look_of.get(name, BOUND_LOOK), classes, tasks, own) for name, own in runs.items()
+        MethodSummary(own[0].label, name, look_of.get(name, BOUND_LOOK), classes, tasks, own)
+        for name, own in runs.items()
     ]
-    return Stream(
+    return StreamSummary(
         title=title,
         classes=classes,
         tasks=tasks,
@@ -421,7 +422,7 @@ def _stream_key(result: Result) -> object:
 
 
 def _title(result: Result) -> str:
-    size = f"{counted(len(result.classes), 'class')} in {counted(len(result.tasks), 'task')}"
+    size = f"{plural(len(result.classes), 'class')} in {plural(len(result.tasks), 'task')}"
     return f"{source_name(result)}: {size}{', validation' if on_validation(result) else ''}"
 
 
@@ -435,7 +436,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
     return distinct
 
 
-def _best_average_first(method: Method) -> tuple[bool, float, str]:
+def _best_average_first(method: MethodSummary) -> tuple[bool, float, str]:
     average = Estimate.of(result.average_incremental_accuracy for result in method.results).mean
     return np.isnan(average), -average, method.name
 
@@ -445,7 +446,7 @@ def _estimates(of_seeds: Sequence[Sequence[float | None]], length: int) -> list[
     return [Estimate.of(values[place] for values in of_seeds if place < len(values)) for place in range(length)]
 
 
-def _initial(step: Step, way: Way, among: Among) -> float | None:
+def _initial(step: TaskResult, way: Way, among: Among) -> float | None:
     accuracy = (step.initial or {}).get(way)
     if accuracy is None:
         return None

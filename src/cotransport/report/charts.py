@@ -15,8 +15,17 @@ from typing import Any
 import numpy as np
 
 from cotransport.metrics import Floats
-from cotransport.report.aggregate import Among, Confusion, Estimate, Line, Method, Sources, Stream, every
-from cotransport.report.text import counted, shortened
+from cotransport.report.aggregate import (
+    Among,
+    Confusion,
+    Estimate,
+    Line,
+    MethodSummary,
+    Sources,
+    StreamSummary,
+    thinned,
+)
+from cotransport.report.text import plural, shortened
 
 Chart = dict[str, Any]
 
@@ -30,11 +39,11 @@ MOST_LISTED = 60
 """Class names in a hover text."""
 
 
-def accuracy_chart(stream: Stream) -> Chart:
+def accuracy_chart(stream: StreamSummary) -> Chart:
     """Accuracy over the number of classes seen: a line for each method, a band for its deviation."""
     lines = [Line(method.name, method.look, method.curve) for method in stream.methods]
     places = [
-        (f"% on {counted(seen, 'class')}", f"{'started with' if number == 0 else 'added'}: {_listed(names)}")
+        (f"% on {plural(seen, 'class')}", f"{'started with' if number == 0 else 'added'}: {_listed(names)}")
         for number, (seen, names) in enumerate(zip(stream.classes_seen, stream.task_classes, strict=True))
     ]
     chart = _line_chart(lines, stream.classes_seen, "classes seen", places)
@@ -43,7 +52,7 @@ def accuracy_chart(stream: Stream) -> Chart:
     return chart
 
 
-def initial_chart(stream: Stream, method: Method, among: Among) -> Chart:
+def initial_chart(stream: StreamSummary, method: MethodSummary, among: Among) -> Chart:
     """Accuracy on each later task's new classes before they are trained: a line for each way of telling them apart."""
     tasks = list(range(2, len(stream.tasks) + 1))
     places = [
@@ -56,7 +65,7 @@ def initial_chart(stream: Stream, method: Method, among: Among) -> Chart:
     return chart
 
 
-def forgetting_chart(stream: Stream, method: Method) -> Chart:
+def forgetting_chart(stream: StreamSummary, method: MethodSummary) -> Chart:
     """Points lost on each task until the end."""
     estimates = method.forgetting_per_task
     bars = {
@@ -87,7 +96,7 @@ def forgetting_chart(stream: Stream, method: Method) -> Chart:
     return {"data": [bars], "layout": layout}
 
 
-def matrix_chart(stream: Stream, method: Method) -> Chart:
+def matrix_chart(stream: StreamSummary, method: MethodSummary) -> Chart:
     """Accuracy on each task after each task."""
     matrix, names = method.accuracy_matrix, _task_names(stream)
     hover = [
@@ -161,7 +170,7 @@ def _line_chart(
     ]
     layout = {
         "margin": MARGIN,
-        "xaxis": {"title": {"text": places_are}, "tickvals": every(places, 12), "showgrid": False},
+        "xaxis": {"title": {"text": places_are}, "tickvals": thinned(places, 12), "showgrid": False},
         "yaxis": {"title": {"text": "accuracy (%)"}},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
         "hovermode": "closest",
@@ -251,7 +260,7 @@ def _names_beside(title: str, names: Sequence[str]) -> Chart:
     }
 
 
-def _task_labels(stream: Stream) -> list[str]:
+def _task_labels(stream: StreamSummary) -> list[str]:
     """For an axis: the number, and the first names where there is room."""
     tasks = enumerate(stream.task_classes, start=1)
     if len(stream.tasks) > MOST_NAMED_TASKS:
@@ -259,7 +268,7 @@ def _task_labels(stream: Stream) -> list[str]:
     return [_escaped(shortened(f"{number}: {', '.join(names)}", 14)) for number, names in tasks]
 
 
-def _task_names(stream: Stream) -> list[str]:
+def _task_names(stream: StreamSummary) -> list[str]:
     return [f"task {number}: {_listed(names)}" for number, names in enumerate(stream.task_classes, start=1)]
 
 

@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import get_font_names
 
 from cotransport.metrics import Floats, Integers
-from cotransport.report.aggregate import Among, Line, Method, Stream, every
-from cotransport.report.text import in_figures, shortened
+from cotransport.report.aggregate import Among, Line, MethodSummary, StreamSummary, thinned
+from cotransport.report.text import one_decimal, shortened
 
 INK, GRID = "#22272E", "#E3E6EA"
 FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans", "Noto Sans Arabic", "Noto Sans Devanagari")
@@ -29,7 +29,7 @@ MOST_TICKS = 100
 _OURS = re.compile(r"(stream\d+-)?(accuracy|forgetting|(matrix|confusion|transport|initial)-.*)\.(png|svg)")
 
 
-def draw(streams: Sequence[Stream], folder: Path) -> None:
+def draw(streams: Sequence[StreamSummary], folder: Path) -> None:
     """Draw every figure of the report into a folder, and remove those of an earlier report that had more of them."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():
@@ -51,7 +51,7 @@ def draw(streams: Sequence[Stream], folder: Path) -> None:
                     save(initial_figure(method), folder / f"{prefix}initial-{name}")
 
 
-def accuracy_figure(stream: Stream) -> Figure:
+def accuracy_figure(stream: StreamSummary) -> Figure:
     """Accuracy over the number of classes seen, a line for each method."""
     figure, [axes] = _line_axes(len(stream.methods))
     axes.set(xlabel="Classes seen", ylabel=f"{stream.metric.replace('top', 'Top-')} accuracy (%)")
@@ -63,7 +63,7 @@ def accuracy_figure(stream: Stream) -> Figure:
     return figure
 
 
-def forgetting_figure(stream: Stream) -> Figure:
+def forgetting_figure(stream: StreamSummary) -> Figure:
     """Points lost on each task until the end, a line for each method."""
     figure, [axes] = _line_axes(len(stream.methods))
     axes.set(xlabel="Task", ylabel="Forgetting (points)")
@@ -73,7 +73,7 @@ def forgetting_figure(stream: Stream) -> Figure:
     return figure
 
 
-def matrix_figure(stream: Stream, method: Method) -> Figure:
+def matrix_figure(stream: StreamSummary, method: MethodSummary) -> Figure:
     """Accuracy on each task after each task."""
     tasks = len(stream.tasks)
     side = float(np.clip(0.5 * tasks + 1.2, 2.6, 7.5))
@@ -87,7 +87,7 @@ def matrix_figure(stream: Stream, method: Method) -> Figure:
     return figure
 
 
-def confusion_figure(method: Method) -> Figure:
+def confusion_figure(method: MethodSummary) -> Figure:
     """Shares of each true class by predicted class, after the last task."""
     confusion = method.confusion
     assert confusion is not None
@@ -104,7 +104,7 @@ def confusion_figure(method: Method) -> Figure:
     return figure
 
 
-def transport_figure(method: Method) -> Figure:
+def transport_figure(method: MethodSummary) -> Figure:
     """Shares of each new class's first weights by the old class that they came from."""
     sources = method.sources
     assert sources is not None
@@ -121,7 +121,7 @@ def transport_figure(method: Method) -> Figure:
     return figure
 
 
-def initial_figure(method: Method) -> Figure:
+def initial_figure(method: MethodSummary) -> Figure:
     """Accuracy on each later task's new classes before they are trained, a line for each way of telling them apart."""
     panels: dict[Among, str] = {"new": "among the new classes", "all": "among all classes seen"}
     figure, both = _line_axes(0, len(panels))
@@ -165,7 +165,7 @@ def save(figure: Figure, path: Path) -> None:
     figure.savefig(path.with_name(f"{path.name}.svg"), bbox_inches="tight", metadata={"Date": None})
 
 
-def _file_names(methods: Sequence[Method]) -> list[str]:
+def _file_names(methods: Sequence[MethodSummary]) -> list[str]:
     """Plain, distinct names for files; a label may hold anything, slashes too."""
     names: list[str] = []
     for method in methods:
@@ -203,7 +203,7 @@ def _draw_lines(axes: Axes, places: Sequence[int], lines: Sequence[Line]) -> Non
             clip_on=False,
             zorder=3,
         )
-    axes.set_xticks(every(places, 20))
+    axes.set_xticks(thinned(places, 20))
 
 
 def _label_ends(figure: Figure, axes: Axes, last: int, lines: Sequence[Line]) -> None:
@@ -216,7 +216,7 @@ def _label_ends(figure: Figure, axes: Axes, last: int, lines: Sequence[Line]) ->
     places = _spread([end for end, _ in ends], line_height, top)
     for (end, line), place in zip(ends, places, strict=True):
         axes.annotate(
-            f"{line.name}  {in_figures(end)}",
+            f"{line.name}  {one_decimal(end)}",
             xy=(last, end),
             xytext=(1.05, place),
             textcoords=axes.get_yaxis_transform(),
@@ -290,7 +290,7 @@ def _part_tasks(axes: Axes, row_starts: Sequence[int], column_starts: Sequence[i
 def _name_ticks(figure: Figure, axes: Axes, names: Sequence[str], which: str) -> None:
     """Names along an axis, smaller the more there are."""
     size = float(np.clip(380 / len(names), 4, 8.5))
-    ticks = every(range(len(names)), MOST_TICKS)
+    ticks = thinned(range(len(names)), MOST_TICKS)
     labels = [shortened(names[tick], 18) for tick in ticks]
     if which == "y":
         axes.set_yticks(ticks, labels, fontsize=size)

@@ -13,7 +13,7 @@ from string import Template
 import yaml
 
 from cotransport.report import charts, wording
-from cotransport.report.aggregate import Among, Method, Sources, Stream, on_validation
+from cotransport.report.aggregate import Among, MethodSummary, Sources, StreamSummary, on_validation
 from cotransport.report.charts import Chart
 from cotransport.report.tables import COLUMNS, table
 from cotransport.report.text import UNDEFINED
@@ -121,7 +121,7 @@ unpack().then(begin, () => {
 """
 
 
-def whole_page(streams: Sequence[Stream]) -> str:
+def whole_page(streams: Sequence[StreamSummary]) -> str:
     """The whole page."""
     from plotly.offline import get_plotlyjs
 
@@ -141,7 +141,7 @@ def whole_page(streams: Sequence[Stream]) -> str:
     )
 
 
-def _charts(stream: Stream) -> Iterator[tuple[str, Chart]]:
+def _charts(stream: StreamSummary) -> Iterator[tuple[str, Chart]]:
     """Every chart of a stream with the end of its identifier."""
     yield "-accuracy", charts.accuracy_chart(stream)
     for number, method in enumerate(stream.methods, start=1):
@@ -157,13 +157,13 @@ def _charts(stream: Stream) -> Iterator[tuple[str, Chart]]:
                 yield f"-method{number}-initial-{among}", charts.initial_chart(stream, method, among)
 
 
-def _header(stream: Stream, level: str) -> str:
+def _header(stream: StreamSummary, level: str) -> str:
     first, *others = wording.finding(stream)
     lead = f'<p class="lead">{escape(" ".join(others))}</p>' if others else ""
     return f'<header><p class="overline">{escape(stream.title)}</p><{level}>{escape(first)}</{level}>{lead}</header>'
 
 
-def _overview(ids: Sequence[str], streams: Sequence[Stream]) -> str:
+def _overview(ids: Sequence[str], streams: Sequence[StreamSummary]) -> str:
     items = "".join(
         f'<li><a href="#{id_}">{escape(stream.title)}</a>. {escape(wording.finding(stream)[0])}</li>'
         for id_, stream in zip(ids, streams, strict=True)
@@ -174,7 +174,7 @@ def _overview(ids: Sequence[str], streams: Sequence[Stream]) -> str:
     )
 
 
-def _section(id_: str, stream: Stream, single: bool) -> str:
+def _section(id_: str, stream: StreamSummary, single: bool) -> str:
     heading = "" if single else _header(stream, "h2")
     note = ". The band is one standard deviation between seeds" if any(m.seeds > 1 for m in stream.methods) else ""
     images = "held-out training images" if on_validation(stream.results[0]) else "the test images"
@@ -191,11 +191,11 @@ def _section(id_: str, stream: Stream, single: bool) -> str:
 </section>"""
 
 
-def _metric(stream: Stream) -> str:
+def _metric(stream: StreamSummary) -> str:
     return "Top-1 accuracy" if stream.metric == "top1" else "Top-5 accuracy"
 
 
-def _averages(stream: Stream) -> str:
+def _averages(stream: StreamSummary) -> str:
     content = table(stream)
     heads = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in ["Method", "Seeds", *content.headings])
     rows = []
@@ -213,7 +213,7 @@ def _averages(stream: Stream) -> str:
 <dl class="meanings">{meanings}</dl>"""
 
 
-def _details(id_: str, stream: Stream) -> str:
+def _details(id_: str, stream: StreamSummary) -> str:
     names = [(f"{id_}-method{number}", method) for number, method in enumerate(stream.methods, start=1)]
     options = "".join(
         f'<option value="{own}"{" selected" if method is stream.competitors[0] else ""}>{escape(method.name)}</option>'
@@ -223,7 +223,7 @@ def _details(id_: str, stream: Stream) -> str:
     return f'<select id="{id_}-select">{options}</select>\n{panels}'
 
 
-def _panel(id_: str, stream: Stream, method: Method) -> str:
+def _panel(id_: str, stream: StreamSummary, method: MethodSummary) -> str:
     over = f", mean over {method.seeds} seeds" if method.seeds > 1 else ""
     parts = [_chart(f"{id_}-matrix", "Accuracy on each task", f"After each task, in percent{over}.")]
     if len(stream.tasks) > 1:
@@ -272,7 +272,7 @@ def _transport(id_: str, sources: Sources, over: str) -> Iterator[str]:
     yield f'<div class="origins{wide}"><h4>Sources of each new class</h4><p class="note">{note}</p>{words}</div>'
 
 
-def _before_training(id_: str, method: Method, among: Among) -> str:
+def _before_training(id_: str, method: MethodSummary, among: Among) -> str:
     """How well new classes are told apart before they are trained."""
     band = "; mean over seeds, the band is one standard deviation" if method.seeds > 1 else ""
     classes = "only the task's own classes can be answered" if among == "new" else "every class seen can be answered"
@@ -286,7 +286,7 @@ def _chart(id_: str, heading: str, note: str, wide: str = "") -> str:
     return f'<div class="part{wide}"><h4>{heading}</h4><p class="note">{note}</p>{chart}</div>'
 
 
-def _facts(stream: Stream) -> str:
+def _facts(stream: StreamSummary) -> str:
     pairs = "".join(
         f"<div><dt>{heading}</dt><dd>{escape(value)}</dd></div>" for heading, value in wording.facts(stream)
     )
@@ -306,7 +306,7 @@ def _whose(names: Sequence[str]) -> str:
     return f" of {escape(', '.join(dict.fromkeys(names)))}"
 
 
-def _swatch(method: Method) -> str:
+def _swatch(method: MethodSummary) -> str:
     return f'<span class="swatch" style="background:{method.look.colour}"></span>'
 
 

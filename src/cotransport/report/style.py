@@ -21,7 +21,7 @@ DASHES = (("-", "solid"), ("--", "dash"), (":", "dot"), ("-.", "dashdot"))
 
 
 @dataclass(frozen=True)
-class Look:
+class LineStyle:
     """Colour, marker and line style; the last two as matplotlib and plotly call them."""
 
     colour: str
@@ -29,14 +29,14 @@ class Look:
     dash: tuple[str, str]
 
 
-BOUND_LOOK = Look("#7D858F", ("X", "x"), (":", "dot"))
-CHANCE_LOOK = Look("#7D858F", ("", "line-ew-open"), ("--", "dash"))
+BOUND_LOOK = LineStyle("#7D858F", ("X", "x"), (":", "dot"))
+CHANCE_LOOK = LineStyle("#7D858F", ("", "line-ew-open"), ("--", "dash"))
 
 
-def looks(names: Iterable[str]) -> dict[str, Look]:
+def line_styles(names: Iterable[str]) -> dict[str, LineStyle]:
     """A look for each name: first all the colours, then the same colours with the next line style and other markers."""
     every = {}
     for index, name in enumerate(dict.fromkeys(names)):
         turn, place = divmod(index, len(COLOURS))
-        every[name] = Look(COLOURS[place], MARKERS[(place + turn) % len(MARKERS)], DASHES[turn % len(DASHES)])
+        every[name] = LineStyle(COLOURS[place], MARKERS[(place + turn) % len(MARKERS)], DASHES[turn % len(DASHES)])
     return every

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from cotransport.experiments.results import Result, Step
-from cotransport.report.aggregate import MOST_CLASSES, Estimate, Method, Stream, largest_first
-from cotransport.report.text import MINUS, in_figures
+from cotransport.experiments.results import Result, TaskResult
+from cotransport.report.aggregate import MOST_CLASSES, Estimate, MethodSummary, StreamSummary, largest_first
+from cotransport.report.text import MINUS, one_decimal
 
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -37,12 +37,12 @@ class Column:
     better: int
     """1 if more is better, -1 if less is, 0 if it is no contest."""
 
-    def estimate(self, method: Method) -> Estimate:
+    def estimate(self, method: MethodSummary) -> Estimate:
         """Mean and deviation over a method's seeds."""
         return Estimate.of(self.value(result) for result in method.results)
 
 
-def _last(figure: Callable[[Step], float | None]) -> Callable[[Result], float | None]:
+def _last(figure: Callable[[TaskResult], float | None]) -> Callable[[Result], float | None]:
     return lambda result: figure(result.steps[-1]) if result.steps else None
 
 
@@ -121,10 +121,10 @@ class Table:
     """A stream's table of averages, ready to be set in any format."""
 
     headings: list[str]
-    rows: list[tuple[Method, list[Cell]]]
+    rows: list[tuple[MethodSummary, list[Cell]]]
 
 
-def table(stream: Stream) -> Table:
+def table(stream: StreamSummary) -> Table:
     """The figures of all methods; training time in the unit that suits the longest."""
     longest = max((value for value in _means(TIME, stream.methods) if not math.isnan(value)), default=0.0)
     seconds, unit = next((s, u) for s, u in ((3600, "h"), (60, "min"), (1, "s")) if longest >= 2 * s or s == 1)
@@ -134,7 +134,7 @@ def table(stream: Stream) -> Table:
         cells = []
         for column in COLUMNS:
             estimate = column.estimate(method)
-            is_best = method in stream.competitors and in_figures(estimate.mean) == best[column.key]
+            is_best = method in stream.competitors and one_decimal(estimate.mean) == best[column.key]
             if column is TIME:
                 estimate = Estimate(estimate.mean / seconds, estimate.deviation / seconds)
             cells.append(Cell(estimate, is_best))
@@ -142,7 +142,7 @@ def table(stream: Stream) -> Table:
     return Table([f"{c.heading} ({unit})" if c is TIME else c.heading for c in COLUMNS], rows)
 
 
-def summary_csv(streams: Sequence[Stream]) -> str:
+def summary_csv(streams: Sequence[StreamSummary]) -> str:
     """A row for each method on each stream, plain numbers, empty where undefined."""
     keys = [f"{column.key}_{part}" for column in COLUMNS for part in ("mean", "std")]
     rows: list[list[object]] = [["stream", "label", "name", "method", "metric", "classes", "tasks", "seeds", *keys]]
@@ -155,7 +155,7 @@ def summary_csv(streams: Sequence[Stream]) -> str:
     return _csv(rows)
 
 
-def curves_csv(streams: Sequence[Stream]) -> str:
+def curves_csv(streams: Sequence[StreamSummary]) -> str:
     """A row for each method, seed and step."""
     figures = ("top1", "top5", "head_top1", "ncm_top1", "train_seconds", "images_per_second")
     rows: list[list[object]] = [[*SEED, "step", "classes_seen", "accuracy", *figures]]
@@ -166,7 +166,7 @@ def curves_csv(streams: Sequence[Stream]) -> str:
     return _csv(rows)
 
 
-def initial_csv(streams: Sequence[Stream]) -> str:
+def initial_csv(streams: Sequence[StreamSummary]) -> str:
     """A row for each method, seed, task and way of telling its new classes apart before training; else no text."""
     rows: list[list[object]] = [[*SEED, "task", "classes_seen", "way", "among_new", "among_all"]]
     for about, _, result in _seeds(streams):
@@ -177,7 +177,7 @@ def initial_csv(streams: Sequence[Stream]) -> str:
     return _csv(rows) if len(rows) > 1 else ""
 
 
-def transport_csv(streams: Sequence[Stream]) -> str:
+def transport_csv(streams: Sequence[StreamSummary]) -> str:
     """A row for each method, seed, new class and old class, the share from 0 to 1; no text where there is none.
 
     Largest share first. Of very many classes only the first sources: all of a thousand would be half a million rows.
@@ -194,12 +194,12 @@ def transport_csv(streams: Sequence[Stream]) -> str:
     return _csv(rows) if len(rows) > 1 else ""
 
 
-def summary_markdown(streams: Sequence[Stream]) -> str:
+def summary_markdown(streams: Sequence[StreamSummary]) -> str:
     """A table for each stream."""
     return "\n".join(_markdown(stream) for stream in streams)
 
 
-def summary_latex(streams: Sequence[Stream]) -> str:
+def summary_latex(streams: Sequence[StreamSummary]) -> str:
     """A tabular for each stream, for the package booktabs."""
     return "% needs \\usepackage{booktabs}\n" + "\n".join(_latex(stream) for stream in streams)
 
@@ -218,7 +218,7 @@ def escaped_latex(text: str) -> str:
     return "".join(LATEX.get(char, char) for char in text)
 
 
-def _markdown(stream: Stream) -> str:
+def _markdown(stream: StreamSummary) -> str:
     content = table(stream)
     lines = [["Method", "Seeds", *content.headings], [":--", *["--:"] * (len(content.headings) + 1)]]
     for method, cells in content.rows:
@@ -228,7 +228,7 @@ def _markdown(stream: Stream) -> str:
     return f"### {escaped_markdown(stream.title)}\n\n{rows}"
 
 
-def _latex(stream: Stream) -> str:
+def _latex(stream: StreamSummary) -> str:
     content = table(stream)
     head = ["Method", "Seeds", *(escaped_latex(heading) for heading in content.headings)]
     rows = [[escaped_latex(method.name), str(method.seeds), *map(_latex_cell, cells)] for method, cells in content.rows]
@@ -254,7 +254,7 @@ def _latex_cell(cell: Cell) -> str:
     return rf"\textbf{{{text}}}" if cell.is_best else text
 
 
-def _seeds(streams: Sequence[Stream]) -> Iterator[tuple[list[object], Method, Result]]:
+def _seeds(streams: Sequence[StreamSummary]) -> Iterator[tuple[list[object], MethodSummary, Result]]:
     """Every result, after what tells it apart: the values of the columns SEED."""
     for stream in streams:
         for method in stream.methods:
@@ -262,16 +262,16 @@ def _seeds(streams: Sequence[Stream]) -> Iterator[tuple[list[object], Method, Re
                 yield [stream.title, method.label, method.name, result.seed], method, result
 
 
-def _means(column: Column, methods: Sequence[Method]) -> list[float]:
+def _means(column: Column, methods: Sequence[MethodSummary]) -> list[float]:
     return [column.estimate(method).mean for method in methods]
 
 
-def _best(column: Column, stream: Stream) -> str | None:
+def _best(column: Column, stream: StreamSummary) -> str | None:
     """The best figure as it is printed, so that what looks equal is equal; None where nothing competes."""
     known = [value for value in _means(column, stream.competitors) if not math.isnan(value)]
     if column.better == 0 or len(known) < 2:
         return None
-    return in_figures(max(known, key=lambda value: column.better * value))
+    return one_decimal(max(known, key=lambda value: column.better * value))
 
 
 def _plain(value: float | None) -> float | str:

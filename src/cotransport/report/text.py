@@ -8,7 +8,7 @@ import unicodedata
 UNDEFINED, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 
 
-def in_figures(value: float) -> str:
+def one_decimal(value: float) -> str:
     """A number with one decimal, a dash where it is undefined."""
     return UNDEFINED if math.isnan(value) else f"{round(value, 1) + 0.0:.1f}".replace("-", MINUS)
 
@@ -19,13 +19,13 @@ def in_percent(share: float) -> str:
     >>> in_percent(41.3), in_percent(2.13), in_percent(100.0)
     ('41\\xa0%', '2.1\\xa0%', '100\\xa0%')
     """
-    return f"{in_figures(share) if share < 9.95 else f'{share:.0f}'}\N{NO-BREAK SPACE}%"
+    return f"{one_decimal(share) if share < 9.95 else f'{share:.0f}'}\N{NO-BREAK SPACE}%"
 
 
-def counted(number: object, noun: str) -> str:
+def plural(number: object, noun: str) -> str:
     """A number with its noun.
 
-    >>> counted(1, "task"), counted(2000, "image"), counted(2, "class")
+    >>> plural(1, "task"), plural(2000, "image"), plural(2, "class")
     ('1 task', '2,000 images', '2 classes')
     """
     plural = noun + ("es" if noun.endswith("s") else "s")

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from cotransport.experiments.results import Result
-from cotransport.report.aggregate import Method, Stream, setting
+from cotransport.report.aggregate import MethodSummary, StreamSummary, setting
 from cotransport.report.tables import AVERAGE, FORGETTING
-from cotransport.report.text import counted, in_figures, one_line
+from cotransport.report.text import one_decimal, one_line, plural
 
 DEVICES = {"cpu": "CPU", "cuda": "GPU (CUDA)", "mps": "GPU (Apple)"}
 
@@ -16,7 +16,7 @@ NOTABLE = 1.0
 """Points of forgetting from which a method is named for it."""
 
 
-def finding(stream: Stream) -> list[str]:
+def finding(stream: StreamSummary) -> list[str]:
     """The key finding, a sentence each: the best method, how far it is from the bound, and who forgets most."""
     known = [method for method in stream.competitors if not math.isnan(_average(method))]
     if not known:
@@ -29,7 +29,7 @@ def finding(stream: Stream) -> list[str]:
     return sentences
 
 
-def facts(stream: Stream) -> list[tuple[str, str]]:
+def facts(stream: StreamSummary) -> list[tuple[str, str]]:
     """What was run: headings and values. Where results differ, all values; what no result tells is left out."""
     results = stream.results
     told = [
@@ -45,9 +45,9 @@ def facts(stream: Stream) -> list[tuple[str, str]]:
     return [(heading, value) for heading, value in told if value]
 
 
-def _lead(stream: Stream, known: Sequence[Method]) -> str:
+def _lead(stream: StreamSummary, known: Sequence[MethodSummary]) -> str:
     best = known[0]
-    tasks, classes = counted(len(stream.tasks), "task"), counted(len(stream.classes), "class")
+    tasks, classes = plural(len(stream.tasks), "task"), plural(len(stream.classes), "class")
     span = f"on average over {tasks}" if len(stream.tasks) > 1 else f"on {classes}, all learned at once"
     start = f"{best.name} reaches {_percent(_average(best))} {span}"
     if len(known) == 1:
@@ -63,13 +63,13 @@ def _lead(stream: Stream, known: Sequence[Method]) -> str:
     return f"{start}, {_points(lead)} ahead of {second.name}{doubt}."
 
 
-def _bound(bound: Method, best: Method) -> str:
+def _bound(bound: MethodSummary, best: MethodSummary) -> str:
     gap = _gap(bound, best)
     start = f"{bound.name}, trained on the data of all tasks, reaches {_percent(_average(bound))}"
     return f"{start}: {_points(gap)} more." if gap > 0 else f"{start}."
 
 
-def _forgetting(known: Sequence[Method]) -> list[str]:
+def _forgetting(known: Sequence[MethodSummary]) -> list[str]:
     """What the best method forgets, and which method forgets most."""
     every = {method.name: FORGETTING.estimate(method).mean for method in known}
     lost = {name: points for name, points in every.items() if not math.isnan(points)}
@@ -83,25 +83,25 @@ def _forgetting(known: Sequence[Method]) -> list[str]:
     return [f"{best} forgets {amount} of what it had learned{rank}{others}."]
 
 
-def _average(method: Method) -> float:
+def _average(method: MethodSummary) -> float:
     return AVERAGE.estimate(method).mean
 
 
-def _gap(better: Method, worse: Method) -> float:
+def _gap(better: MethodSummary, worse: MethodSummary) -> float:
     """Difference of the averages as they are printed, so that a reader who subtracts gets the same."""
     return round(_average(better), 1) - round(_average(worse), 1)
 
 
-def _deviation(method: Method) -> float:
+def _deviation(method: MethodSummary) -> float:
     return AVERAGE.estimate(method).deviation
 
 
 def _percent(value: float) -> str:
-    return f"{in_figures(value)}\N{NO-BREAK SPACE}%"
+    return f"{one_decimal(value)}\N{NO-BREAK SPACE}%"
 
 
 def _points(value: float) -> str:
-    return f"{in_figures(value)} {'point' if in_figures(value) == '1.0' else 'points'}"
+    return f"{one_decimal(value)} {'point' if one_decimal(value) == '1.0' else 'points'}"
 
 
 def _values(describe: Callable[[Result], str], results: Sequence[Result]) -> str:
@@ -119,11 +119,11 @@ def _data(result: Result) -> str:
     )
 
 
-def _classes(stream: Stream, result: Result) -> str:
+def _classes(stream: StreamSummary, result: Result) -> str:
     order = (
         "in the source's order" if result.class_order_seed is None else f"shuffled with seed {result.class_order_seed}"
     )
-    return f"{counted(len(stream.classes), 'class')} {_split(stream.tasks)}, {order}"
+    return f"{plural(len(stream.classes), 'class')} {_split(stream.tasks)}, {order}"
 
 
 def _split(tasks: Sequence[int]) -> str:
@@ -156,7 +156,7 @@ def _epochs(result: Result, planned: int | None) -> str | None:
     if len(trained) > 1:
         return f"{trained[0]} to {trained[-1]} epochs per task"
     epochs = trained[0] if trained else planned
-    return f"{counted(epochs, 'epoch')} per task" if epochs else None
+    return f"{plural(epochs, 'epoch')} per task" if epochs else None
 
 
 def _training(result: Result) -> str:
@@ -178,12 +178,12 @@ def _memory(result: Result) -> str:
     if not (total or per_class):
         return "no exemplars of old classes"
     amount, share = (total, "in all") if total else (per_class, "per class")
-    return f"{counted(amount, 'exemplar')} {share}"
+    return f"{plural(amount, 'exemplar')} {share}"
 
 
-def _seeds(stream: Stream) -> str:
+def _seeds(stream: StreamSummary) -> str:
     seeds = ", ".join(str(seed) for seed in sorted({result.seed for result in stream.results}))
-    return _joined(seeds, stream.repeated and f"without {counted(stream.repeated, 'repetition')} of the same run")
+    return _joined(seeds, stream.repeated and f"without {plural(stream.repeated, 'repetition')} of the same run")
 
 
 def _device(result: Result) -> str:
@@ -191,7 +191,7 @@ def _device(result: Result) -> str:
     threads = told.get("threads")
     return _joined(
         DEVICES.get(str(told.get("device")), told.get("device")),
-        threads and counted(threads, "thread"),
+        threads and plural(threads, "thread"),
         processes not in (None, 1) and f"{processes} processes",
         told.get("platform"),
     )

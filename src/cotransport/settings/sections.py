@@ -53,7 +53,7 @@ class Data(Settings):
     """If set, this share of each class's training images is evaluated on, and the test images are left alone."""
 
 
-class Stream(Settings):
+class StreamSettings(Settings):
     """In which order and portions the classes arrive: `tasks`, or `step` with or without `base`, or `classes`."""
 
     tasks: Positive | None = None
@@ -70,7 +70,7 @@ class Stream(Settings):
     """Keep the first so many classes after the shuffle."""
 
     @model_validator(mode="after")
-    def _one_way_to_split(self) -> Stream:
+    def _one_way_to_split(self) -> StreamSettings:
         ways = [self.tasks is not None, self.step is not None, self.classes is not None]
         if sum(ways) != 1 or (self.base is not None and self.step is None):
             raise ValueError(
@@ -122,7 +122,7 @@ class Backbone(Settings):
         return {"name": value} if isinstance(value, str) else value
 
 
-class Head(Settings):
+class HeadSettings(Settings):
     """The classifier on top of the embedding."""
 
     scale: Amount = 10.0
@@ -251,7 +251,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 def validated(kind: type[SettingsType], values: Mapping[str, Any], where: str) -> SettingsType:
     """Settings of a kind from plain values; anything wrong is a ConfigError that names every bad field."""
     if not isinstance(values, Mapping):
-        raise ConfigError(f"{where}: give a section with keys, for example {{key: value}}, not {shown(values)}")
+        raise ConfigError(f"{where}: give a section with keys, for example {{key: value}}, not {quoted(values)}")
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
@@ -290,13 +290,13 @@ def _explained(kind: type[Settings], detail: Any) -> str:  # noqa: ANN401 (pydan
         return str(message)
     if detail["type"] == "literal_error":
         allowed = [str(choice) for choice in _choices(kind, path)]
-        return f"{field}: {shown(value)} is not allowed{nearest(str(value), allowed)} Allowed: {', '.join(allowed)}"
+        return f"{field}: {quoted(value)} is not allowed{nearest(str(value), allowed)} Allowed: {', '.join(allowed)}"
     if isinstance(value, Mapping):
         return f"{field}: {message}"
-    return f"{field}: {message} (got {shown(value)})"
+    return f"{field}: {message} (got {quoted(value)})"
 
 
-def shown(value: object) -> str:
+def quoted(value: object) -> str:
     """A value in a message; Python refuses to write very long numbers out."""
     try:
         text = repr(value)

@@ -30,11 +30,11 @@ _REMEDY = "Free some space or check the path and its permissions, and try again.
 
 
 @contextmanager
-def written(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """A place beside `path` to write a file to; afterwards it is synced and renamed, or removed if anything failed."""
     beside = path.with_name(f".{path.name}{PART}")
     try:
-        with explained(path):
+        with storage_errors(path):
             beside.unlink(missing_ok=True)  # it may be a link to something else
             yield beside
             _sync(beside)
@@ -46,9 +46,9 @@ def written(path: Path) -> Iterator[Path]:
         raise
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
     """Write a text file that a reader sees as a whole or not at all."""
-    with written(path) as beside:
+    with atomic_write(path) as beside:
         beside.write_text(text, encoding="utf-8")
 
 
@@ -64,10 +64,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
         raise StorageError(f"{path}: cannot be written ({error}). {_REMEDY}") from None
 
 
-def storable(name: str) -> str:
+def storable_name(name: str) -> str:
     r"""A file's name as text that can be stored: what is not valid Unicode is escaped.
 
-    >>> storable("caf\udce9.png")
+    >>> storable_name("caf\udce9.png")
     'caf\\udce9.png'
     """
     return name.encode("utf-8", "backslashreplace").decode()
@@ -75,10 +75,10 @@ def storable(name: str) -> str:
 
 def write_json(path: Path, values: object) -> None:
     """Write a JSON file that a reader sees as a whole or not at all."""
-    write_atomically(path, json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False))
+    write_text(path, json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False))
 
 
-def read_text(path: Path) -> bytes:
+def read_json_bytes(path: Path) -> bytes:
     """The bytes of a JSON file; ValueError if it is no file, or larger than anything we write."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise ValueError("not a file")  # a pipe would keep us waiting
@@ -92,7 +92,7 @@ def read_text(path: Path) -> bytes:
 def read_json(path: Path) -> Any:  # noqa: ANN401 (whatever is in the file)
     """What a JSON file holds; ValueError if it is none."""
     try:
-        values = json.loads(read_text(path))
+        values = json.loads(read_json_bytes(path))
     except RecursionError:
         raise ValueError("nested too deeply") from None
     level, depth = [values], 0
@@ -120,7 +120,7 @@ def checksum(path: Path) -> str:
 
 def rename_folder(folder: Path, place: Path) -> None:
     """Sync a folder with the files in it, and give it the name that it is read by."""
-    with explained(place):
+    with storage_errors(place):
         for path in folder.iterdir():
             _sync(path)
         _sync(folder)
@@ -129,7 +129,7 @@ def rename_folder(folder: Path, place: Path) -> None:
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
+def storage_errors(path: Path) -> Iterator[None]:
     """What the system refuses, as an error that names the file and the remedy."""
     try:
         yield

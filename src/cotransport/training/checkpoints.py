@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from cotransport.errors import CotransportWarning
-from cotransport.system.files import explained, write_tensors, written
+from cotransport.system.files import atomic_write, storage_errors, write_tensors
 
 LEAST_RATIO = 50
 """Training lasts at least so many times as long as the writing of checkpoints."""
@@ -55,10 +55,10 @@ class Checkpoints:
     def write(self, training: int, checkpoint: Checkpoint, *, rank: int = 0, processes: int = 1) -> None:
         """Write a process's part. When all processes have, one of them calls `forget_older`."""
         begun = time.perf_counter()
-        with explained(self.folder):
+        with storage_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         name = f"training-{training}-{checkpoint.steps}-{rank}of{processes}.safetensors"
-        with written(self.folder / name) as beside:
+        with atomic_write(self.folder / name) as beside:
             write_tensors(beside, checkpoint.tensors, {"epochs": str(checkpoint.epochs)})
         self._written = time.perf_counter()
         self._took = self._written - begun

@@ -28,10 +28,10 @@ from cotransport.data import (
     Images,
     LabelledImages,
     Shard,
+    default_workers,
     evaluation_chunks,
     steps_per_epoch,
     training_batches,
-    usual_workers,
 )
 from cotransport.errors import ConfigError, CotransportWarning, StorageError, TrainingError
 from cotransport.networks.network import Network, Output
@@ -73,7 +73,7 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Figures:
+class TrainingProgress:
     """How the training of a task is going."""
 
     task: int
@@ -129,7 +129,7 @@ class Objective:
         return self.loss(batch, output, moment)
 
 
-Listener: TypeAlias = Callable[[Figures], None]
+Listener: TypeAlias = Callable[[TrainingProgress], None]
 
 
 def learning_rate_factor(schedule: Schedule, progress: float) -> float:
@@ -195,7 +195,7 @@ def make_fabric(device: Device) -> Fabric:
         raise ConfigError(f"device: {error}. Choose one that this machine has, for example accelerator: cpu") from None
 
 
-def agreed(fabric: Fabric, decide: Callable[[], T]) -> T:
+def decide_once(fabric: Fabric, decide: Callable[[], T]) -> T:
     """What the first process decides, in all processes; also if that is an error."""
     decision: T | Exception | None = None
     if fabric.is_global_zero:
@@ -376,7 +376,7 @@ class Trainer:
         """Processes that decode images: what is usual, shared by the processes of this machine."""
         if self.device.workers is not None:
             return self.device.workers
-        return -(-usual_workers(len(images)) // self.device.processes)
+        return -(-default_workers(len(images)) // self.device.processes)
 
     def _synchronise(self) -> None:
         """Wait for the device, so that the clock tells what it has done."""
@@ -557,7 +557,7 @@ class _Meter:
             seconds = self._first_seconds if own else math.nan
         mean = self._images / own if own else math.nan
         self._trainer.listener(
-            Figures(
+            TrainingProgress(
                 task=self._trainer.task,
                 epoch=max(number, 0) // self._steps + 1,
                 epochs=self._epochs,
