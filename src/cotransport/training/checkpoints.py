@@ -1,7 +1,7 @@
-"""The state of a training that goes on, kept in a folder so that it can be taken up after any kind of end.
+"""Checkpoints of a training, kept in a folder so that it can be resumed, however it ended.
 
-It knows nothing of what is trained: a checkpoint is named tensors and the step they belong to. Every process writes a
-file of its own; a step counts when the files of all of them are there.
+A checkpoint is a set of named tensors and the step they belong to. Every process writes its own file; a checkpoint is
+complete when the files of all processes are there.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from cotransport.errors import CotransportWarning
 from cotransport.system.files import atomic_write, storage_errors, write_tensors
 
 LEAST_RATIO = 50
-"""Training lasts at least so many times as long as the writing of checkpoints."""
+"""Spend at most 1/50 of the time on checkpoints."""
 _NAME = re.compile(r"training-(\d+)-(\d+)-(\d+)of(\d+)\.safetensors")
 
 
 class Checkpoint(NamedTuple):
-    """What is needed to go on after a step."""
+    """Everything needed to resume after a step."""
 
     steps: int
-    """Steps that were done."""
+    """Steps done."""
     epochs: int
     """Epochs of the whole training."""
     tensors: dict[str, Tensor]
 
 
 class Checkpoints:
-    """The checkpoints of one lesson. A lesson may have several trainings, counted from 0."""
+    """The checkpoints of one task. Learning a task may take several trainings, counted from 0."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -43,34 +43,34 @@ class Checkpoints:
         self._written, self._took = time.perf_counter(), 0.0
 
     def next_training(self) -> int:
-        """The number of a training that begins."""
+        """The number of a training that starts now."""
         self._written = time.perf_counter()
         self._trainings += 1
         return self._trainings - 1
 
     def due(self, seconds: float) -> bool:
-        """Whether it is time for the next one, if one is wanted so often; 0 is after every step, whatever it takes."""
+        """Whether the next checkpoint is due, if one is wanted every `seconds`; 0 means after every step."""
         return not seconds or time.perf_counter() - self._written >= max(seconds, LEAST_RATIO * self._took)
 
     def write(self, training: int, checkpoint: Checkpoint, *, rank: int = 0, processes: int = 1) -> None:
-        """Write a process's part. When all processes have, one of them calls `forget_older`."""
-        begun = time.perf_counter()
+        """Write this process's part. When all processes have done so, one of them calls `remove_older`."""
+        started = time.perf_counter()
         with storage_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         name = f"training-{training}-{checkpoint.steps}-{rank}of{processes}.safetensors"
         with atomic_write(self.folder / name) as beside:
             write_tensors(beside, checkpoint.tensors, {"epochs": str(checkpoint.epochs)})
         self._written = time.perf_counter()
-        self._took = self._written - begun
+        self._took = self._written - started
 
-    def forget_older(self, training: int, steps: int) -> None:
-        """Remove a training's checkpoints of other steps."""
+    def remove_older(self, training: int, steps: int) -> None:
+        """Remove the training's checkpoints of other steps."""
         for path, number, done, *_ in self._files():
             if number == training and done != steps:
                 path.unlink(missing_ok=True)
 
     def load(self, training: int, *, rank: int = 0, processes: int = 1) -> Checkpoint | None:
-        """A process's part of the newest checkpoint that is complete; None if there is none, or it is damaged."""
+        """This process's part of the newest complete checkpoint; None if there is none or it is damaged."""
         ranks: dict[int, set[int]] = {}
         for _, number, steps, of, count in self._files():
             if number == training and count == processes:
@@ -84,12 +84,12 @@ class Checkpoints:
                 epochs = int(file.metadata()["epochs"])
             return Checkpoint(max(complete), epochs, load_file(path))
         except (OSError, safetensors.SafetensorError, TypeError, KeyError, ValueError) as error:
-            message = f"{path}: damaged ({error}). This training begins anew"
+            message = f"{path}: damaged ({error}). The training starts from the beginning"
             warnings.warn(message, CotransportWarning, stacklevel=2)
             return None
 
     def _files(self) -> list[tuple[Path, int, int, int, int]]:
-        """The files there are: training, steps, rank and processes."""
+        """All checkpoint files, each with its training, steps, rank and number of processes."""
         found = []
         for path in sorted(self.folder.glob("training-*.safetensors")):
             if match := _NAME.fullmatch(path.name):

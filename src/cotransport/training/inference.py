@@ -1,0 +1,41 @@
+"""The only evaluation pass: features and logits of images."""
+
+from __future__ import annotations
+
+import torch
+
+from cotransport.data import Images, default_workers, evaluation_chunks
+from cotransport.networks.network import Network, Output
+from cotransport.settings.sections import Device
+from cotransport.training.processes import processes_for
+
+
+def place(network: Network, device: Device) -> Network:
+    """Put a network on the device, with its weights in the memory order that the device computes fastest with."""
+    if device.channels_last:
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack it
+    return network.to(processes_for(device).device)
+
+
+def outputs(network: Network, images: Images, device: Device) -> Output:
+    """Features and logits of all images, on the CPU; the same in every process."""
+    processes, training = processes_for(device), network.training
+    place(network, device).eval()
+    features = torch.zeros(len(images), network.dimension)
+    logits = torch.zeros(len(images), network.head.classes)
+    workers = decoding_workers(images, device)
+    with torch.inference_mode(), processes.autocast():
+        for rows, chunk in evaluation_chunks(images, device=processes.device, shard=processes.shard, workers=workers):
+            output = network(chunk)
+            features[rows], logits[rows] = output.features.float().cpu(), output.logits.float().cpu()
+    if processes.count > 1:  # each process has filled its own rows and left the others zero
+        features, logits = (processes.reduce(part.to(processes.device), "sum").cpu() for part in (features, logits))
+    network.train(training)
+    return Output(features, logits)
+
+
+def decoding_workers(images: Images, device: Device) -> int:
+    """Worker processes that decode images: the default number, shared by the processes of this machine."""
+    if device.workers is not None:
+        return device.workers
+    return -(-default_workers(len(images)) // device.processes)

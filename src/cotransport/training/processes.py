@@ -1,0 +1,154 @@
+"""The device of this process, and the processes that train together with it.
+
+Everything goes through Lightning Fabric, except for one process on a CPU that does not train: Fabric takes more than a
+second to import, and a prediction should not wait for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from cotransport.data import Shard
+from cotransport.errors import ConfigError
+from cotransport.settings.sections import Device
+from cotransport.system.machine import keep_freed_memory
+from cotransport.training.threads import share_cores
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+T = TypeVar("T")
+
+
+@lru_cache(maxsize=4)
+def processes_for(device: Device) -> Processes:
+    """The processes for these settings. All of them are started by the first call."""
+    return Processes(device)
+
+
+class Processes:
+    """This process and its companions: how they compute, agree and add up."""
+
+    def __init__(self, device: Device) -> None:
+        self._settings = device
+        share_cores(device)
+        self._alone_on_cpu = _is_one_cpu_process(device)
+        self.device = torch.device("cpu") if self._alone_on_cpu else self.fabric.device
+        if self.device.type == "cpu":
+            keep_freed_memory()
+
+    @cached_property
+    def fabric(self) -> Fabric:
+        """Lightning Fabric, with all processes started."""
+        fabric = make_fabric(self._settings)
+        for logger in ("lightning_fabric.utilities.distributed", "lightning_fabric.utilities.rank_zero"):
+            logging.getLogger(logger).setLevel(logging.WARNING)  # no banner about the processes
+        fabric.launch()
+        return fabric
+
+    @property
+    def shard(self) -> Shard:
+        """This process's part of every batch."""
+        return Shard() if self._alone_on_cpu else Shard(self.fabric.global_rank, self.fabric.world_size)
+
+    @property
+    def count(self) -> int:
+        """The number of processes."""
+        return self.shard.processes
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process decides, writes and speaks for all of them."""
+        return self.shard.rank == 0
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The context in which networks compute in the chosen precision."""
+        is_plain = self._alone_on_cpu and self._settings.precision in {"auto", "32-true"}
+        return nullcontext() if is_plain else self.fabric.autocast()
+
+    def decide_once(self, decide: Callable[[], T]) -> T:
+        """Call a function in the first process and return its value in all of them; its error is raised in all."""
+        if self.count == 1:
+            return decide()
+        decision: T | Exception | None = None
+        if self.is_first:
+            try:
+                decision = decide()
+            except Exception as error:
+                decision = error
+        decision = self.broadcast(decision)
+        if isinstance(decision, Exception):
+            raise decision
+        return decision  # type: ignore[return-value]  # the first process has decided
+
+    def broadcast(self, value: T) -> T:
+        """The first process's value, in all processes."""
+        return value if self.count == 1 else self.fabric.broadcast(value)
+
+    def wait_for_all(self) -> None:
+        """Return when every process has come here."""
+        if self.count > 1:
+            self.fabric.barrier()
+
+    def reduce(self, tensor: Tensor, by: Literal["mean", "sum", "max"]) -> Tensor:
+        """A tensor reduced over all processes."""
+        if self.count == 1:
+            return tensor
+        reduced = self.fabric.all_reduce(tensor, reduce_op=by)
+        assert isinstance(reduced, Tensor)
+        return reduced
+
+    def largest(self, value: int) -> int:
+        """The largest of the processes' numbers."""
+        if self.count == 1:
+            return value
+        return int(self.reduce(torch.tensor(float(value), device=self.device), "max").item())
+
+    def synchronise(self) -> None:
+        """Wait until the device has finished, so that a clock measures its work."""
+        if self.device.type != "cpu":
+            getattr(torch, self.device.type).synchronize()
+
+
+def check_device(device: Device) -> None:
+    """Raise an error if this machine does not have the device that the settings name."""
+    if not _is_one_cpu_process(device):
+        make_fabric(device)
+
+
+def make_fabric(device: Device) -> Fabric:
+    """A Fabric for these settings, its processes not started yet."""
+    from lightning_fabric import Fabric
+    from lightning_fabric.strategies.ddp import DDPStrategy
+
+    precision = device.precision
+    if precision == "auto":
+        gpu = device.accelerator != "cpu" and torch.cuda.is_available()
+        precision = "bf16-mixed" if gpu and torch.cuda.is_bf16_supported(including_emulation=False) else "32-true"
+    several = device.processes * device.nodes > 1
+    try:
+        return Fabric(
+            accelerator=device.accelerator,
+            devices=device.processes,
+            num_nodes=device.nodes,
+            precision=precision,
+            # buffers are averaged once, at the end of a training, and not sent around in every step
+            strategy=DDPStrategy(broadcast_buffers=False) if several else "auto",
+        )
+    except Exception as error:  # Lightning raises many kinds for a device that is not there
+        raise ConfigError(f"device: {error}. Choose one that this machine has, for example accelerator: cpu") from None
+
+
+def _is_one_cpu_process(device: Device) -> bool:
+    """Whether the settings mean a single process on a CPU."""
+    if device.processes * device.nodes > 1:
+        return False
+    has_accelerator = torch.cuda.is_available() or torch.backends.mps.is_available()
+    return device.accelerator == "cpu" or (device.accelerator == "auto" and not has_accelerator)

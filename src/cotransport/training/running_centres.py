@@ -1,0 +1,44 @@
+"""Class centres from the features that a training computes anyway, so that they cost almost nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from cotransport.training.objective import Moment
+from cotransport.training.processes import Processes
+from cotransport.transport import centres_of_sums, class_sums
+
+
+class RunningCentres:
+    """Both sums of Eq. 7 over the last steps: a batch of an epoch ago has lost most of its weight."""
+
+    def __init__(self, classes: int, dimension: int, processes: Processes, *, unit: bool) -> None:
+        self._classes, self._processes, self._unit = classes, processes, unit
+        self._sums = torch.zeros(classes, dimension, device=processes.device)
+        self._counts = torch.zeros(classes, device=processes.device)
+
+    def observe(self, features: Tensor, labels: Tensor, moment: Moment) -> None:
+        """Add a batch of features (n, d)."""
+        sums, counts = class_sums(features.to(self._sums.dtype), labels, self._classes, unit=self._unit)
+        kept = 1 - 1 / moment.steps
+        self._sums.mul_(kept).add_(sums)
+        self._counts.mul_(kept).add_(counts)
+
+    def centres(self) -> Tensor:
+        """Class centres (classes, d). Every class must have been observed, as all are after the first epoch."""
+        sums, counts = self._sums, self._counts
+        if self._processes.count > 1:  # each process has seen its own part of every batch
+            sums, counts = (self._processes.reduce(part.clone(), "sum") for part in (sums, counts))
+        return centres_of_sums(sums, counts, unit=self._unit)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Both sums."""
+        return {"sums": self._sums, "counts": self._counts}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Resume from both sums."""
+        self._sums.copy_(state["sums"])
+        self._counts.copy_(state["counts"])

@@ -1,0 +1,66 @@
+"""The images of one task, as a method sees them while it learns the task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from cotransport import losses
+from cotransport.data import LabelledImages, concatenate
+from cotransport.settings.sections import Loss
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """New images and exemplars of the classes seen before. A method sees no other data.
+
+    Labels are class numbers in order of arrival; `classes` of both parts are all classes seen.
+    """
+
+    new: LabelledImages
+    memory: LabelledImages | None
+    """Exemplars of the classes seen before."""
+    old_classes: int
+    new_classes: int
+    loss: Loss
+
+    @property
+    def classes(self) -> int:
+        """The number of all classes seen."""
+        return self.old_classes + self.new_classes
+
+    @property
+    def has_old_and_new(self) -> bool:
+        """Whether there are both classes seen before and new ones."""
+        return bool(self.old_classes and self.new_classes)
+
+    @property
+    def old_slice(self) -> slice:
+        """The classes seen before, among all."""
+        return slice(0, self.old_classes)
+
+    @property
+    def new_slice(self) -> slice:
+        """The new classes, among all."""
+        return slice(self.old_classes, self.classes)
+
+    @cached_property
+    def everything(self) -> LabelledImages:
+        """New images and exemplars together."""
+        if self.memory is None:
+            return self.new
+        images = concatenate([self.new.images, self.memory.images])
+        return LabelledImages(images, torch.cat([self.new.labels, self.memory.labels]), self.new.classes)
+
+    def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Eq. 1 with the run's settings for smoothing and balance."""
+        prior = self._log_prior.to(logits.device) if self.loss.balanced_softmax else None
+        return losses.cross_entropy(logits, labels, smoothing=self.loss.label_smoothing, log_prior=prior)
+
+    @cached_property
+    def _log_prior(self) -> Tensor:
+        counts = self.everything.counts().clamp_min(1).float()
+        return (counts / counts.sum()).log()

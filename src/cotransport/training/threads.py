@@ -1,0 +1,86 @@
+"""How many threads compute on the CPU: not more than the work keeps busy.
+
+Threads of one process wait for each other after every layer. For a small network, one thread is as fast as several; and
+beside other busy processes several are much slower, because each waits for the one that lost its core.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+
+import torch
+from torch import nn
+
+from cotransport.settings.sections import Device
+from cotransport.system.machine import available_cores
+
+FLOPS_PER_THREAD = 500_000_000
+"""Floating-point operations of a step that a second thread must take over to be worth waiting for (LOG.md)."""
+BACKWARD = 2
+"""A backward pass takes about twice the operations of its forward pass."""
+
+
+def share_cores(device: Device) -> None:
+    """Give each process of this machine its share of the cores, unless OMP_NUM_THREADS says otherwise."""
+    if is_fixed(device) and device.threads is None:
+        return
+    share = max(1, available_cores() // device.processes)
+    threads = device.threads or min(torch.get_num_threads(), share)
+    torch.set_num_threads(threads)
+    if device.processes > 1:
+        os.environ["OMP_NUM_THREADS"] = str(threads)  # for the processes that Fabric starts
+
+
+def is_fixed(device: Device) -> bool:
+    """Whether the user has chosen the number of threads."""
+    return device.threads is not None or "OMP_NUM_THREADS" in os.environ
+
+
+def useful_threads(flops: float, available: int) -> int:
+    """The number of threads that a step of so many operations keeps busy.
+
+    >>> [useful_threads(flops, available=8) for flops in (1e6, 1.2e9, 1e12)]
+    [1, 2, 8]
+    """
+    return max(1, min(available, int(flops // FLOPS_PER_THREAD)))
+
+
+def training_threads(network: nn.Module, image_shape: tuple[int, ...], images: int, device: Device) -> int:
+    """Threads for training a network on steps of `images` images; those in use if the user has chosen them."""
+    available = torch.get_num_threads()
+    if available == 1 or is_fixed(device):
+        return available
+    return useful_threads((1 + BACKWARD) * images * forward_flops(network, image_shape), available)
+
+
+def forward_flops(network: nn.Module, image_shape: tuple[int, ...]) -> float:
+    """Floating-point operations of one image's forward pass; infinity if they cannot be counted."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    training = network.training
+    network.eval()
+    place = next(network.parameters(), torch.empty(0))
+    try:
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            network(torch.zeros(1, *image_shape, device=place.device, dtype=place.dtype))
+        return float(counter.get_total_flops())
+    except Exception:  # a user's module may do anything that the counter cannot follow
+        return float("inf")
+    finally:
+        network.train(training)
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Compute with `count` threads inside, and with as many as before afterwards."""
+    before = torch.get_num_threads()
+    if count != before:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        if count != before:
+            torch.set_num_threads(before)
