@@ -1,4 +1,4 @@
-"""The methods by name. Every module in this package that defines a `Method` is found; there is no list to keep."""
+"""The methods by name. Every `Method` in a module of this package is found, so there is no list to maintain."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from cotransport.errors import ConfigError
-from cotransport.methods.base import Lesson, Method
+from cotransport.methods.base import Method
 from cotransport.settings.sections import nearest, validated
 
-__all__ = ["Lesson", "Method", "known_methods", "make_method"]
+__all__ = ["Method", "known_methods", "make_method"]
 
 
 def known_methods() -> dict[str, type[Method]]:
@@ -27,7 +27,7 @@ def make_method(value: str | Mapping[str, Any] | Method, where: str = "method") 
     if isinstance(value, Method):
         return value
     if not isinstance(value, str | Mapping):
-        raise ConfigError(f"{where}: {value!r} is not a method's name, nor a mapping with its name and settings")
+        raise ConfigError(f"{where}: {value!r} is neither a method's name nor a mapping with its name and settings")
     settings = {"name": value} if isinstance(value, str) else dict(value)
     name = settings.pop("name", None)
     known = known_methods()

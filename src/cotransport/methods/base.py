@@ -1,71 +1,41 @@
-"""What a method is: settings, and what it does with a lesson. It keeps no state; learning changes the network.
+"""What a method is: settings, and what it does with a task's data. It keeps no state; learning changes the network.
 
 To add a method, write one file beside this one with a subclass of `Method`. Its fields are its settings, validated in
-recipes like all others.
+recipes like all others. A method may hold parts, such as `Rehearsal`; their settings are written like its own.
+
+Modules of methods import torch inside functions only, so that `cotransport methods` answers at once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import torch
 from pydantic import field_validator
-from torch import Tensor
 
-from cotransport import losses
-from cotransport.data import Batch, LabelledImages, concatenate
-from cotransport.networks.network import CosineHead, Head, Network, Output
-from cotransport.settings import sections as config
-from cotransport.settings.sections import Budget, Loss, Settings
-from cotransport.training.loop import Moment, Objective, Trainer
+from cotransport.settings.inline import InlineSections
+from cotransport.settings.sections import Budget, HeadSettings, Settings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cotransport.data import Batch
+    from cotransport.networks.heads import Head
+    from cotransport.networks.network import Network, Output
+    from cotransport.training.loop import Trainer
+    from cotransport.training.objective import Moment, Objective
+    from cotransport.training.task_data import TaskData
 
 
-@dataclass(frozen=True)
-class Lesson:
-    """All that a method sees of the data while it learns a task: new images and exemplars, and nothing else.
-
-    Labels are class numbers in order of arrival; `classes` of both parts are all classes seen.
-    """
-
-    new: LabelledImages
-    memory: LabelledImages | None
-    """Exemplars of the classes seen before."""
-    old_classes: int
-    new_classes: int
-    loss: Loss
+class Part(Settings):
+    """A part that methods hold, with its settings."""
 
     @property
-    def old_slice(self) -> slice:
-        """The classes seen before, among all."""
-        return slice(0, self.old_classes)
-
-    @property
-    def new_slice(self) -> slice:
-        """The classes that are new, among all."""
-        return slice(self.old_classes, self.old_classes + self.new_classes)
-
-    @cached_property
-    def everything(self) -> LabelledImages:
-        """New images and exemplars together."""
-        if self.memory is None:
-            return self.new
-        images = concatenate([self.new.images, self.memory.images])
-        return LabelledImages(images, torch.cat([self.new.labels, self.memory.labels]), self.new.classes)
-
-    def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Eq. 1 with the run's settings for smoothing and balance."""
-        prior = self._log_prior.to(logits.device) if self.loss.balanced_softmax else None
-        return losses.cross_entropy(logits, labels, smoothing=self.loss.label_smoothing, log_prior=prior)
-
-    @cached_property
-    def _log_prior(self) -> Tensor:
-        counts = self.everything.counts().clamp_min(1).float()
-        return (counts / counts.sum()).log()
+    def needs_exemplars(self) -> bool:
+        """Whether the part needs at least one exemplar of every class."""
+        return False
 
 
-class Method(Settings):
+class Method(InlineSections):
     """A way to learn classes one task after the other."""
 
     name: ClassVar[str]
@@ -75,7 +45,7 @@ class Method(Settings):
     """Whether every task starts with a fresh network."""
 
     label: str | None = None
-    """The name in results and figures, where it is not the method's own."""
+    """The name in results and figures; by default the method's own name."""
     predict_with: Literal["head", "ncm"] = "head"
     """Which prediction counts: the trained head, or the nearest class mean."""
 
@@ -87,37 +57,54 @@ class Method(Settings):
         return label
 
     def dumped(self) -> dict[str, Any]:
-        """Name and settings, from which `make_method` makes it again."""
+        """Name and settings, from which `make_method` makes an equal method."""
         return {"name": self.name, **self.model_dump(mode="json")}
 
     @property
+    def transports(self) -> bool:
+        """Whether the method transports the old classes' weights to new classes before training."""
+        return False
+
+    @property
     def needs_exemplars(self) -> bool:
-        """Whether the method cannot do without an exemplar of every class."""
-        return self.predict_with == "ncm"
+        """Whether the method needs at least one exemplar of every class."""
+        return self.predict_with == "ncm" or any(part.needs_exemplars for part in self._parts())
+
+    def _parts(self) -> list[Part]:
+        held = (getattr(self, name) for name in self.inline_sections())
+        return [part for part in held if isinstance(part, Part)]
 
     def budget(self, budget: Budget) -> Budget | None:
-        """The memory this method keeps of what it is allowed; None is everything."""
+        """The part of the allowed memory that this method uses; None means it keeps every image."""
         return budget
 
-    def make_head(self, dimension: int, settings: config.HeadSettings) -> Head:
+    def make_head(self, dimension: int, settings: HeadSettings) -> Head:
         """The head of a new network, without classes yet."""
+        from cotransport.networks.heads import CosineHead
+
         return CosineHead(dimension, settings.scale)
 
-    def initialise(self, network: Network, lesson: Lesson, trainer: Trainer) -> Tensor | None:
-        """Set the new classes' weights before training. The head has grown already, with random weights.
+    def initialise(self, network: Network, data: TaskData, trainer: Trainer) -> Tensor | None:
+        """Set the new classes' weights before training. The head has already grown, with random weights.
 
-        Returns the plan (old classes, new classes) by which they were transported, None if they were not.
+        Returns the transport plan (old classes, new classes) that gave the weights; None if they stay random.
         """
         return None
 
-    def learn(self, network: Network, lesson: Lesson, trainer: Trainer) -> None:
-        """Train the network on a lesson: by default all of its images, with the method's objective."""
-        trainer.fit(network, lesson.everything, lambda trained: self.objective(trained, lesson, trainer))
+    def learn(self, network: Network, data: TaskData, trainer: Trainer) -> None:
+        """Train the network on a task: by default on all of its images, with the method's objective."""
+        trainer.fit(network, data.everything, lambda trained: self.objective(trained, data, trainer))
 
-    def objective(self, network: Network, lesson: Lesson, trainer: Trainer) -> Objective:
+    def objective(self, network: Network, data: TaskData, trainer: Trainer) -> Objective:
         """What is minimised, for a network at the task's start: by default the cross-entropy."""
+        return cross_entropy_objective(data)
 
-        def loss(batch: Batch, output: Output, moment: Moment) -> Tensor:
-            return lesson.cross_entropy(output.logits, batch.labels)
 
-        return Objective(loss)
+def cross_entropy_objective(data: TaskData) -> Objective:
+    """Eq. 1 alone: the objective of a first task, and of a task that brings no new class."""
+    from cotransport.training.objective import Objective
+
+    def loss(batch: Batch, output: Output, moment: Moment) -> Tensor:
+        return data.cross_entropy(output.logits, batch.labels)
+
+    return Objective(loss)

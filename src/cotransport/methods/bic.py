@@ -1,123 +1,127 @@
-"""BiC: rehearsal with distillation, then a correction of the bias to new classes (Wu et al., 2019)."""
+"""BiC: rehearsal with distillation, then a correction of the bias towards new classes (Wu et al., 2019)."""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 from pydantic import Field
-from torch import Tensor
-from torch.nn import functional as F
 
-from cotransport.data import LabelledImages, concatenate
 from cotransport.errors import CotransportWarning
-from cotransport.methods.base import Lesson
-from cotransport.methods.rehearsal import Distilling
-from cotransport.networks.network import Head, LinearHead, Network
-from cotransport.settings import sections as config
-from cotransport.system.randomness import generator
-from cotransport.training.loop import Trainer
+from cotransport.methods.base import Method
+from cotransport.methods.mapping import Mapping
+from cotransport.methods.rehearsal import Rehearsal, distilled_objective
+from cotransport.methods.retrospection import Retrospection
+from cotransport.settings.sections import HeadSettings
 
-_HELD_OUT = (0, 2)  # place of a task's random draws, beside those of its training
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
 
+    from cotransport.data import LabelledImages
+    from cotransport.networks.heads import Head
+    from cotransport.networks.network import Network
+    from cotransport.training.loop import Trainer
+    from cotransport.training.objective import Objective
+    from cotransport.training.task_data import TaskData
 
-class CorrectedHead(LinearHead):
-    """A linear head whose logits are corrected to alpha * logit + beta; the classes of a task share both numbers."""
-
-    alpha: Tensor
-    beta: Tensor
-
-    def __init__(self, dimension: int, scale: float = 1.0) -> None:
-        super().__init__(dimension, scale, bias=True)
-        self.register_buffer("alpha", torch.ones(0))
-        self.register_buffer("beta", torch.zeros(0))
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Features (n, d) -> logits (n, classes)."""
-        return self.alpha * super().forward(features) + self.beta
-
-    def grow(self, classes: int) -> None:
-        """Add so many classes, uncorrected."""
-        super().grow(classes)
-        self.alpha, self.beta = F.pad(self.alpha, (0, classes), value=1.0), F.pad(self.beta, (0, classes))
+_VALIDATION = (0, 2)  # place of a task's random draws, beside those of its training
 
 
-class BiC(Distilling):
-    """Rehearsal with distillation, then two numbers that correct the new classes' logits, by images kept aside."""
+class BiC(Method):
+    """Rehearsal with distillation, then two numbers that correct the new classes' logits, fitted on validation images."""
 
     name = "bic"
     title = "BiC"
 
     validate_every: Annotated[int, Field(ge=2)] = 10
-    """The second of a class's exemplars, and from there one of so many, is not trained on but validated with; and as
-    many images of each new class, up to one of so many."""
+    """Validation images: of each old class its second exemplar and every `validate_every`-th after it; of each new class
+    as many images, at most one in `validate_every`. They are not trained on."""
     correction_prior: Annotated[float, Field(gt=0)] = 1.0
-    """How much speaks for no correction, counted in images: it matters where there are few to validate with."""
+    """Strength of the prior towards no correction, counted in images. It matters with few validation images."""
+    rehearsal: Rehearsal = Rehearsal()
+    retrospection: Retrospection = Retrospection()
+    mapping: Mapping = Mapping()
 
-    def make_head(self, dimension: int, settings: config.HeadSettings) -> Head:
+    def make_head(self, dimension: int, settings: HeadSettings) -> Head:
         """A linear head with bias, and the corrections of all tasks so far."""
+        from cotransport.networks.heads import CorrectedHead
+
         return CorrectedHead(dimension, settings.linear_scale)
 
-    def learn(self, network: Network, lesson: Lesson, trainer: Trainer) -> None:
-        """Train on most of the images; correct the new classes' logits by the others."""
-        training, validation = self.split(lesson, generator(trainer.seed, trainer.task, *_HELD_OUT))
+    def objective(self, network: Network, data: TaskData, trainer: Trainer) -> Objective:
+        """Eq. 3, and Eq. 5 if asked for."""
+        return distilled_objective(self.rehearsal, self.retrospection, self.mapping, network, data, trainer)
+
+    def learn(self, network: Network, data: TaskData, trainer: Trainer) -> None:
+        """Train on most of the images; fit the correction of the new classes' logits on the others."""
+        from cotransport.system.randomness import generator
+
+        training, validation = self.split(data, generator(trainer.seed, trainer.task, *_VALIDATION))
         super().learn(network, training, trainer)
         if validation is not None:
-            self.correct(network, lesson, validation, trainer)
-        elif lesson.old_classes and lesson.new_classes:
+            self.correct(network, data, validation, trainer)
+        elif data.has_old_and_new:
             message = (
-                "bic: no image of the old or of the new classes can be spared to validate with, so the bias to new "
+                "bic: no image of the old or of the new classes can be spared for validation, so the bias towards new "
                 "classes is not corrected. It takes two exemplars of an old class (memory.total or per_class) and two "
                 "images of a new one"
             )
             warnings.warn(message, CotransportWarning, stacklevel=4)
 
-    def split(self, lesson: Lesson, random: torch.Generator) -> tuple[Lesson, LabelledImages | None]:
-        """The lesson without the images to validate with, and these; None if the old or the new classes have none.
+    def split(self, data: TaskData, random: Generator) -> tuple[TaskData, LabelledImages | None]:
+        """The data without validation images, and the validation images; None if old or new classes have none.
 
-        An exemplar that is the second, twelfth, ... of its class is kept aside in every lesson after its own, in which
-        it was one image of many. A class with a single image is trained on it, and one with few keeps most.
+        The second, twelfth, ... exemplar of a class is kept for validation in every task after the class's own. A class
+        with a single image trains on it; a class with few images keeps most of them for training.
         """
-        memory, new = lesson.memory, lesson.new
-        if memory is None or not lesson.new_classes:
-            return lesson, None
+        import torch
+
+        from cotransport.data import LabelledImages, concatenate
+
+        memory, new = data.memory, data.new
+        if memory is None or not data.new_classes:
+            return data, None
         counts = memory.counts()
         place = torch.arange(len(memory)) - (counts.cumsum(0) - counts)[memory.labels]  # in the class's herding order
         exemplars = place % self.validate_every == 1
         wanted = int(memory.labels[exemplars].bincount().max()) if exemplars.any() else 0
         images = torch.zeros(len(new), dtype=torch.bool)
-        for number in range(len(new.classes))[lesson.new_slice]:
+        for number in range(len(new.classes))[data.new_slice]:
             own = torch.nonzero(new.labels == number).flatten()
             spare = min(wanted, max(1, len(own) // self.validate_every), len(own) - 1)
             images[own[torch.randperm(len(own), generator=random)][:spare]] = True
         if not images.any():
-            return lesson, None
-        (old_kept, old_aside), (new_kept, new_aside) = _parted(memory, exemplars), _parted(new, images)
+            return data, None
+        (old_kept, old_aside), (new_kept, new_aside) = _divide(memory, exemplars), _divide(new, images)
         labels = torch.cat([old_aside.labels, new_aside.labels])
         aside = LabelledImages(concatenate([old_aside.images, new_aside.images]), labels, new.classes)
-        return replace(lesson, new=new_kept, memory=old_kept), aside
+        return replace(data, new=new_kept, memory=old_kept), aside
 
-    def correct(self, network: Network, lesson: Lesson, validation: LabelledImages, trainer: Trainer) -> None:
+    def correct(self, network: Network, data: TaskData, validation: LabelledImages, trainer: Trainer) -> None:
         """Set the correction of the new classes; nothing else changes."""
+        from cotransport.networks.heads import CorrectedHead
+
         head = network.head
         assert isinstance(head, CorrectedHead)
         logits = trainer.outputs(network, validation.images).logits
-        alpha, beta = bias_correction(logits, validation.labels, lesson.new_slice, prior=self.correction_prior)
-        head.alpha[lesson.new_slice], head.beta[lesson.new_slice] = alpha, beta
+        alpha, beta = bias_correction(logits, validation.labels, data.new_slice, prior=self.correction_prior)
+        head.alpha[data.new_slice], head.beta[data.new_slice] = alpha, beta
 
 
 def bias_correction(logits: Tensor, labels: Tensor, new: slice, *, prior: float = 1.0) -> tuple[float, float]:
-    r"""The correction of the new classes' logits that fits images which were not trained on best.
+    r"""The correction of the new classes' logits that fits validation images best.
 
     .. math:: \min_{\alpha, \beta} \; \sum_i w_i L_{CE}(q(x_i), y_i) + \frac{p}{2} ((\alpha - 1)^2 + \beta^2),
         \qquad q_k(x) = \alpha o_k(x) + \beta \text{ for new classes k, otherwise } o_k(x)
 
-    where o are the logits (n, classes), w weighs all classes alike and sums to n, and p is the `prior`; for a class
-    without images, the others of its kind, old or new, count the more. The problem is convex and has two unknowns, so
-    it is solved to the end instead of being trained for some epochs.
+    where o are the logits (n, classes), w gives all classes the same weight and sums to n, and p is the `prior`. The
+    weight of a class without images goes to the other old (or new) classes. The problem is convex and has two unknowns,
+    so it is solved exactly instead of being trained for some epochs.
     """
+    import torch
+    from torch.nn import functional as F
+
     logits, unknowns = logits.double(), torch.tensor([1.0, 0.0], dtype=torch.float64, requires_grad=True)
     weights = 1 / labels.bincount().double()[labels]
     is_new = torch.zeros(logits.shape[1], dtype=torch.bool)
@@ -142,6 +146,8 @@ def bias_correction(logits: Tensor, labels: Tensor, new: slice, *, prior: float 
     return alpha, beta
 
 
-def _parted(data: LabelledImages, chosen: Tensor) -> tuple[LabelledImages, LabelledImages]:
+def _divide(data: LabelledImages, chosen: Tensor) -> tuple[LabelledImages, LabelledImages]:
     """The images that are not chosen, and those that are."""
+    import torch
+
     return data.take(torch.nonzero(~chosen).flatten()), data.take(torch.nonzero(chosen).flatten())

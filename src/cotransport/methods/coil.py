@@ -1,38 +1,44 @@
-"""COIL: co-transport for class-incremental learning (Algorithm 1)."""
+"""COIL: co-transport for class-incremental learning. The methods of `Coil` follow the lines of Algorithm 1."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import torch
 from pydantic import Field, field_validator
-from torch import Tensor
 
-from cotransport import losses
-from cotransport.data import Batch
-from cotransport.methods.base import Lesson
-from cotransport.methods.rehearsal import Distilling
-from cotransport.networks.network import Network, Output
-from cotransport.training.loop import Moment, Trainer
-from cotransport.transport import class_centres, transport_classifier
+from cotransport.methods.base import Method, cross_entropy_objective
+from cotransport.methods.mapping import Mapping
+from cotransport.methods.rehearsal import Rehearsal
+from cotransport.methods.retrospection import Retrospection, TransportBack
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cotransport.data import Batch
+    from cotransport.networks.network import Network, Output
+    from cotransport.training.loop import Trainer
+    from cotransport.training.objective import Moment, Objective
+    from cotransport.training.task_data import TaskData
 
 
-class Coil(Distilling):
+class Coil(Method):
     """Rehearsal with distillation, prospective and retrospective transport. The defaults are the paper's setting."""
 
     name = "coil"
     title = "COIL"
 
+    mapping: Mapping = Mapping()
+    rehearsal: Rehearsal = Rehearsal()
+    retrospection: Retrospection = Retrospection(rt_weight=1.0)
     prospective_init: bool = True
-    """Begin with new classes' weights that are transported from the old ones, instead of random ones."""
+    """Transport the new classes' first weights from the old classes, instead of drawing them at random."""
     pt_length: Literal["origin", "fresh"] = "origin"
-    """Length of the transported weights: that of the old classes' (the paper's calibration), or that of the random ones
-    they replace. A cosine head has the same opinion at any length, but long weights turn slowly."""
+    """Length of the transported weights: that of the old classes' weights (the paper's calibration), or that of the
+    random weights they replace. A cosine head predicts the same at any length, but long weights turn slowly."""
     pt_weight: Annotated[float, Field(ge=0)] = 1.0
-    """Weight of the prospective loss; 0 is without it."""
+    """Weight of the prospective loss; 0 leaves the loss out."""
     pt_epochs: int | float = 5
     """Epochs with the prospective loss: a whole number, or a share of the training for short schedules."""
-    rt_weight: Annotated[float, Field(ge=0)] = 1.0
 
     @field_validator("pt_epochs")
     @classmethod
@@ -42,33 +48,66 @@ class Coil(Distilling):
         return value
 
     @property
+    def transports(self) -> bool:
+        """Whether new classes start with transported weights."""
+        return self.prospective_init
+
+    @property
     def needs_exemplars(self) -> bool:
-        """Transport goes by class centres, in both directions."""
+        """Transport needs a class centre of every class."""
         return super().needs_exemplars or self.prospective_init
 
-    def initialise(self, network: Network, lesson: Lesson, trainer: Trainer) -> Tensor | None:
-        """Algorithm 1, line 1: W_new = OT(exemplars, new images, W_old)."""
-        if not (self.prospective_init and lesson.old_classes and lesson.new_classes):
+    def initialise(self, network: Network, data: TaskData, trainer: Trainer) -> Tensor | None:
+        """Line 1: W_new = OT(exemplars, new images, W_old)."""
+        import torch
+
+        from cotransport.transport import class_centres, transport_classifier
+
+        if not (self.prospective_init and data.has_old_and_new):
             return None
-        data, head = lesson.everything, network.head
-        features = trainer.features(network, data.images)
-        centres = class_centres(features, data.labels, head.classes, unit=self.centres == "unit")
-        plan = self.plan(centres, lesson.old_slice, lesson.new_slice)
+        images, head = data.everything, network.head
+        features = trainer.features(network, images.images)
+        centres = class_centres(features, images.labels, data.classes, unit=self.mapping.unit)
+        plan = self.mapping.plan(centres, data.old_slice, data.new_slice)
         with torch.no_grad():
-            old_weights, fresh_weights = head.weight[lesson.old_slice], head.weight[lesson.new_slice]
+            old_weights, random_weights = head.weight[data.old_slice], head.weight[data.new_slice]
             transported = transport_classifier(plan.to(old_weights), old_weights)
             if self.pt_length == "fresh":
-                transported *= fresh_weights.norm(dim=1).mean() / old_weights.norm(dim=1).mean()
-            head.weight[lesson.new_slice] = transported
+                transported *= random_weights.norm(dim=1).mean() / old_weights.norm(dim=1).mean()
+            head.weight[data.new_slice] = transported
         return plan
 
-    def taught_loss(self, lesson: Lesson, batch: Batch, output: Output, taught: Tensor, moment: Moment) -> Tensor:
-        """Algorithm 1, lines 4 to 8: Eq. 9, which is Eq. 3 and Eq. 4; Eq. 5 is added as to any distilling method."""
-        total = super().taught_loss(lesson, batch, output, taught, moment)
-        if self.pt_weight and self._is_early(moment):
-            prospective = losses.prospective_loss(output.logits, taught, temperature=self.temperature)
-            total = total + self.pt_weight * prospective
-        return total
+    def learn(self, network: Network, data: TaskData, trainer: Trainer) -> None:
+        """Lines 2 to 10: SGD over the new images and exemplars together, with the objective of lines 5 to 8."""
+        trainer.fit(network, data.everything, lambda trained: self.objective(trained, data, trainer))
+
+    def objective(self, network: Network, data: TaskData, trainer: Trainer) -> Objective:
+        """Lines 5 to 8: the loss of a batch. A first task has the cross-entropy alone."""
+        from cotransport.losses import prospective_loss, retrospective_loss
+        from cotransport.training.objective import Objective
+
+        if not data.has_old_and_new:
+            return cross_entropy_objective(data)
+        teacher = network.frozen()  # the old model, and the new classes' weights as line 1 set them
+        back = TransportBack(self.retrospection, self.mapping, network, data, trainer)
+        old, temperature = data.old_slice, self.rehearsal.temperature
+
+        def loss(batch: Batch, output: Output, moment: Moment) -> Tensor:
+            taught = teacher(batch.images).logits  # (n, all classes)
+            rehearsal = self.rehearsal.loss(data, batch, output, taught)  # Eq. 3
+            prospective: Tensor | float = 0.0
+            if early := self.pt_weight * self._is_early(moment):
+                prospective = prospective_loss(output.logits, taught, temperature=temperature)  # line 5, Eq. 4
+            retrospective: Tensor | float = 0.0
+            back.observe(batch, output, moment)
+            if gamma := back.gamma(batch, moment):
+                student, rows = back.logits(output, moment), back.rows(batch)  # line 6: by OT(new, old, W_new)
+                retrospective = retrospective_loss(  # line 7, Eq. 5
+                    student[rows], taught[:, old][rows], temperature=temperature
+                )
+            return rehearsal + early * prospective + gamma * retrospective  # line 8, Eq. 9
+
+        return Objective(loss, back)
 
     def _is_early(self, moment: Moment) -> bool:
         if isinstance(self.pt_epochs, int):
@@ -82,7 +121,7 @@ class CoilTuned(Coil):
     name = "coil-tuned"
     title = "COIL (tuned)"
 
+    rehearsal: Rehearsal = Rehearsal(combine="additive")
+    retrospection: Retrospection = Retrospection(rt_weight=0.3)
     pt_length: Literal["origin", "fresh"] = "fresh"
     pt_epochs: int | float = 0.03
-    rt_weight: Annotated[float, Field(ge=0)] = 0.3
-    combine: Literal["convex", "additive"] = "additive"

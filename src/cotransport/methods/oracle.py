@@ -1,4 +1,4 @@
-"""Oracle: joint training on all images seen, from scratch at every task. It breaks the protocol; the upper bound."""
+"""Oracle: joint training on all images seen, from scratch at every task. The upper bound, outside the protocol."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ class Oracle(Method):
     from_scratch = True
 
     def budget(self, budget: Budget) -> None:
-        """Everything."""
+        """Every image is kept."""
         return

@@ -1,63 +1,85 @@
-"""Rehearsal with distillation: what iCaRL, BiC, WA and COIL have in common, and not a method of its own."""
+"""Rehearsal with distillation (Eq. 3), a part that iCaRL, BiC, WA and COIL hold."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
-from torch import Tensor
 from typing_extensions import Self
 
-from cotransport import losses
-from cotransport.data import Batch
-from cotransport.methods.base import Lesson
-from cotransport.methods.retrospection import Retrospection, Transporting
-from cotransport.networks.network import Network, Output
-from cotransport.training.loop import Moment, Objective, Trainer
+from cotransport.methods.base import Part, cross_entropy_objective
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cotransport.data import Batch
+    from cotransport.methods.mapping import Mapping
+    from cotransport.methods.retrospection import Retrospection
+    from cotransport.networks.network import Network, Output
+    from cotransport.training.loop import Trainer
+    from cotransport.training.objective import Moment, Objective
+    from cotransport.training.task_data import TaskData
 
 
-class Distilling(Transporting):
-    """Learns from new images, exemplars and the old model (Eq. 3 of the paper); with `rt_weight` also by Eq. 5."""
+class Rehearsal(Part):
+    """Cross-entropy on new images and exemplars, balanced against distillation from the old model."""
 
+    temperature: Annotated[float, Field(gt=0)] = 2.0
+    """Temperature of the softmax in all distillation losses."""
     distil_over: Literal["old", "all"] = "old"
-    """Classes of the student's softmax in the distillation; `all` is the letter of Eq. 2."""
+    """Classes in the student's softmax of the distillation: the old ones, or all (the letter of Eq. 2)."""
     combine: Literal["convex", "additive"] = "convex"
-    """(1 - lambda) CE + lambda KD as in Eq. 3, or CE + lambda KD, which does not starve CE where epochs are few."""
+    """(1 - lambda) CE + lambda KD as in Eq. 3, or CE + lambda KD, which keeps the cross-entropy whole and suits
+    trainings of few epochs."""
     kd_weight: Annotated[float, Field(ge=0)] | None = None
     """lambda; by default the old classes' share of all classes."""
 
     @model_validator(mode="after")
-    def _balance_is_one(self) -> Self:
+    def _keep_the_cross_entropy(self) -> Self:
         if self.combine == "convex" and self.kd_weight is not None and self.kd_weight > 1:
-            raise ValueError(
-                "kd_weight: above 1 the cross-entropy would count less than nothing. Use combine: additive"
-            )
+            raise ValueError("kd_weight: above 1 the cross-entropy would get a negative weight. Use combine: additive")
         return self
 
-    def objective(self, network: Network, lesson: Lesson, trainer: Trainer) -> Objective:
-        """Eq. 3 and, if asked for, Eq. 5; plain cross-entropy where there are no old or no new classes."""
-        if not (lesson.old_classes and lesson.new_classes):
-            return super().objective(network, lesson, trainer)
-        teacher = network.frozen()  # the old model, and the new classes' weights as initialised
-        retrospection = Retrospection(self, network, lesson, trainer) if self.rt_weight else None
+    def loss(self, data: TaskData, batch: Batch, output: Output, taught: Tensor) -> Tensor:
+        """Eq. 3. `taught` are the teacher's logits (n, all classes)."""
+        from cotransport.losses import distillation, rehearsal_loss
 
-        def loss(batch: Batch, output: Output, moment: Moment) -> Tensor:
-            taught = teacher(batch.images).logits
-            total = self.taught_loss(lesson, batch, output, taught, moment)
-            if retrospection is not None:
-                total = total + retrospection(batch, output, taught[:, lesson.old_slice], moment)
-            return total
-
-        return Objective(loss, retrospection)
-
-    def taught_loss(self, lesson: Lesson, batch: Batch, output: Output, taught: Tensor, moment: Moment) -> Tensor:
-        """Eq. 3, for the teacher's logits (n, all classes)."""
-        old, every = lesson.old_classes, output.logits.shape[1]
-        return losses.rehearsal_loss(
-            lesson.cross_entropy(output.logits, batch.labels),
-            losses.distillation(
-                output.logits, taught[:, lesson.old_slice], temperature=self.temperature, over=self.distil_over
-            ),
-            old / every if self.kd_weight is None else self.kd_weight,
+        return rehearsal_loss(
+            data.cross_entropy(output.logits, batch.labels),
+            distillation(output.logits, taught[:, data.old_slice], temperature=self.temperature, over=self.distil_over),
+            data.old_classes / data.classes if self.kd_weight is None else self.kd_weight,
             combine=self.combine,
         )
+
+
+def distilled_objective(
+    rehearsal: Rehearsal,
+    retrospection: Retrospection,
+    mapping: Mapping,
+    network: Network,
+    data: TaskData,
+    trainer: Trainer,
+) -> Objective:
+    """Eq. 3 and, if its weight is not 0, Eq. 5: the objective of iCaRL, BiC and WA."""
+    from cotransport.losses import retrospective_loss
+    from cotransport.methods.retrospection import TransportBack
+    from cotransport.training.objective import Objective
+
+    if not data.has_old_and_new:
+        return cross_entropy_objective(data)
+    teacher = network.frozen()
+    back = TransportBack(retrospection, mapping, network, data, trainer)
+
+    def loss(batch: Batch, output: Output, moment: Moment) -> Tensor:
+        taught = teacher(batch.images).logits
+        total = rehearsal.loss(data, batch, output, taught)
+        back.observe(batch, output, moment)
+        if gamma := back.gamma(batch, moment):
+            student, teacher_logits = back.logits(output, moment), taught[:, data.old_slice]
+            rows = back.rows(batch)
+            total = total + gamma * retrospective_loss(
+                student[rows], teacher_logits[rows], temperature=rehearsal.temperature
+            )
+        return total
+
+    return Objective(loss, back)

@@ -1,126 +1,121 @@
-"""Retrospective transport, a part of COIL that other methods can take too.
-
-Class centres come from the features that training computes anyway, so that the loss costs next to nothing.
-"""
+"""Retrospective transport (Eq. 5), a part of COIL that iCaRL, BiC and WA can hold too."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Literal
+from collections.abc import Mapping as MappingType
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
-from cotransport import losses
-from cotransport.data import Batch
-from cotransport.methods.base import Lesson, Method
-from cotransport.networks.network import Network, Output
+from cotransport.methods.base import Part
 from cotransport.settings.sections import Positive
-from cotransport.training.loop import Moment, Trainer
-from cotransport.transport import (
-    centres_of_sums,
-    class_centres,
-    class_sums,
-    transport_classifier,
-    transport_cost,
-    transport_plan,
-)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cotransport.data import Batch
+    from cotransport.methods.mapping import Mapping
+    from cotransport.networks.network import Network, Output
+    from cotransport.training.loop import Trainer
+    from cotransport.training.objective import Moment
+    from cotransport.training.task_data import TaskData
 
 
-class Transporting(Method):
-    """A method that relates old and new classes by transport, with the settings of both directions."""
+class Retrospection(Part):
+    """Weight and cost of the retrospective loss."""
 
-    reg: Annotated[float, Field(gt=0)] = 0.45
-    """Regulariser of the transport plan: the more, the more classes a class is mixed of."""
-    centres: Literal["unit", "raw"] = "unit"
-    """Class centres of unit-length features, or of the features as they are (the letter of Eq. 7)."""
-    temperature: Annotated[float, Field(gt=0)] = 2.0
-    """Of all distillation losses."""
     rt_weight: Annotated[float, Field(ge=0)] = 0.0
-    """Factor of the retrospective loss, beside its own weight (epoch / epochs)^2, which is 0 in the first epoch; 0 is
-    without it."""
+    """Factor of the retrospective loss, on top of its own weight (epoch / epochs)^2; 0 leaves the loss out."""
     rt_every: Positive = 10
     """Steps after which the retrospective plan is computed again; 1 is the letter of Alg. 1."""
     rt_images: Literal["all", "new"] = "all"
-    """Images that the retrospective loss looks at: all as in Eq. 9, or those of the new classes alone."""
+    """Images in the retrospective loss: all (Eq. 9), or those of the new classes only."""
     rt_centres: Literal["running", "exact"] = "running"
-    """Centres from the features of the last steps, or from a pass over all images for every plan, which is slow and not
-    foreseen in a time budget."""
+    """Class centres from the features of the last steps; or from a pass over all images for every plan, which is slow
+    and not counted by a time budget."""
 
     @property
     def needs_exemplars(self) -> bool:
-        """Transport goes by class centres."""
-        return super().needs_exemplars or self.rt_weight > 0
-
-    def plan(self, centres: Tensor, origin: slice, goal: slice) -> Tensor:
-        """The plan from some classes to others, by the centres (classes, d) of all."""
-        return transport_plan(transport_cost(centres[origin], centres[goal]), self.reg)
+        """The loss needs a class centre of every class."""
+        return self.rt_weight > 0
 
 
-class Retrospection:
-    """Eq. 5 during one training: the new classifier, transported to the old classes, against the old model."""
+class TransportBack:
+    """Algorithm 1, line 6, during one training: the new classes' classifier, transported to the old classes.
 
-    def __init__(self, settings: Transporting, network: Network, lesson: Lesson, trainer: Trainer) -> None:
-        self._settings, self._network, self._lesson, self._trainer = settings, network, lesson, trainer
-        self._unit = settings.centres == "unit"
-        self._classes = lesson.old_classes + lesson.new_classes
-        self._sums = torch.zeros(self._classes, network.dimension, device=trainer.fabric.device)
-        self._counts = torch.zeros(self._classes, device=trainer.fabric.device)
+    The plan is constant between two refreshes. The gradient reaches the embedding and the new classes' weights.
+    """
+
+    def __init__(
+        self, settings: Retrospection, mapping: Mapping, network: Network, data: TaskData, trainer: Trainer
+    ) -> None:
+        from cotransport.training.running_centres import RunningCentres
+
+        self._settings, self._mapping, self._network = settings, mapping, network
+        self._data, self._trainer = data, trainer
+        self._centres = RunningCentres(data.classes, network.dimension, trainer.processes, unit=mapping.unit)
         self._plan: Tensor | None = None
 
-    def __call__(self, batch: Batch, output: Output, teacher: Tensor, moment: Moment) -> Tensor:
-        """The loss with its weight, which is zero in the first epoch; by then the centres of all classes are there.
+    def gamma(self, batch: Batch, moment: Moment) -> float:
+        """The weight of the retrospective loss: rt_weight (epoch / epochs)^2, which is 0 in the first epoch.
 
-        teacher : logits (n, old classes) of the old model.
+        With `rt_images: new`, it is scaled by the share of the batch that the loss is a mean over.
         """
-        settings, head = self._settings, self._network.head
+        gamma = self._settings.rt_weight * (moment.epoch / moment.epochs) ** 2
+        if gamma and self._settings.rt_images == "new":
+            return gamma * int(self.rows(batch).sum()) / len(batch.labels)  # type: ignore[union-attr]  # a mask
+        return gamma
+
+    def rows(self, batch: Batch) -> slice | Tensor:
+        """The images of a batch that the loss looks at."""
+        return batch.labels >= self._data.old_classes if self._settings.rt_images == "new" else slice(None)
+
+    def observe(self, batch: Batch, output: Output, moment: Moment) -> None:
+        """Update the class centres with a batch."""
+        if self._settings.rt_weight and batch.weight:  # a process without an image of its own gets one of weight 0
+            import torch
+
+            with torch.autocast(output.features.device.type, enabled=False):
+                self._centres.observe(output.features.detach(), batch.labels, moment)
+
+    def logits(self, output: Output, moment: Moment) -> Tensor:
+        """Logits (n, old classes) of the transported classifier on the current embedding."""
+        import torch
+
         with torch.autocast(output.features.device.type, enabled=False):
-            if batch.weight:  # a process without an image of its own has one that does not count
-                self._observe(output.features.detach(), batch.labels, moment)
-            weight = settings.rt_weight * (moment.epoch / moment.epochs) ** 2
-            if weight == 0:
-                return output.logits.new_zeros(())
-            if self._plan is None or (moment.epoch * moment.steps + moment.step) % settings.rt_every == 0:
-                centres = self._centres()
-                if not bool(torch.isfinite(centres).all()):  # so the loss is not, and the training says where it began
-                    return output.logits.new_full((), torch.nan)
-                self._plan = settings.plan(centres, self._lesson.new_slice, self._lesson.old_slice)
-            new_weights = head.weight[self._lesson.new_slice]
-            transported = transport_classifier(self._plan.to(new_weights), new_weights)
-            logits = head.logits(output.features, transported)
-            if settings.rt_images == "new":
-                new = batch.labels >= self._lesson.old_classes
-                logits, teacher = logits[new], teacher[new]
-                weight = weight * len(logits) / len(batch.labels)
-                if not len(logits):
-                    return output.logits.new_zeros(())
-            return weight * losses.retrospective_loss(logits, teacher, temperature=settings.temperature)
+            return self._network.head.logits(output.features, self.classifier(moment))
+
+    def classifier(self, moment: Moment) -> Tensor:
+        """The transported classifier (old classes, d). It is NaN if features are not finite, and then so is the loss."""
+        import torch
+
+        from cotransport.transport import transport_classifier
+
+        weights = self._network.head.weight[self._data.new_slice]
+        if self._plan is None or (moment.epoch * moment.steps + moment.step) % self._settings.rt_every == 0:
+            centres = self._exact_centres() if self._settings.rt_centres == "exact" else self._centres.centres()
+            if not bool(torch.isfinite(centres).all()):
+                return weights.new_full((self._data.old_classes, weights.shape[1]), torch.nan)
+            self._plan = self._mapping.plan(centres, self._data.new_slice, self._data.old_slice)
+        return transport_classifier(self._plan.to(weights), weights)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The sums behind the centres, and the plan in use."""
-        state = {"sums": self._sums, "counts": self._counts}
+        if not self._settings.rt_weight:
+            return {}
+        state = self._centres.state_dict()
         return state if self._plan is None else state | {"plan": self._plan}
 
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from there."""
-        self._sums.copy_(state["sums"])
-        self._counts.copy_(state["counts"])
-        self._plan = state["plan"].to(self._sums.device) if "plan" in state else None
+    def load_state_dict(self, state: MappingType[str, Tensor]) -> None:
+        """Resume from a state."""
+        if self._settings.rt_weight:
+            self._centres.load_state_dict(state)
+            self._plan = state["plan"].to(self._trainer.processes.device) if "plan" in state else None
 
-    def _observe(self, features: Tensor, labels: Tensor, moment: Moment) -> None:
-        """Add a batch to the sums, in which a batch of an epoch ago has lost most of its weight."""
-        sums, counts = class_sums(features.to(self._sums.dtype), labels, self._classes, unit=self._unit)
-        kept = 1 - 1 / moment.steps
-        self._sums.mul_(kept).add_(sums)
-        self._counts.mul_(kept).add_(counts)
+    def _exact_centres(self) -> Tensor:
+        from cotransport.transport import class_centres
 
-    def _centres(self) -> Tensor:
-        if self._settings.rt_centres == "exact":
-            data = self._lesson.everything
-            features = self._trainer.features(self._network, data.images).to(self._sums)
-            return class_centres(features, data.labels.to(features.device), self._classes, unit=self._unit)
-        sums, counts = self._sums, self._counts
-        if self._trainer.shard.processes > 1:  # each process has seen its own part of every batch
-            sums, counts = self._trainer.reduced(sums.clone(), "sum"), self._trainer.reduced(counts.clone(), "sum")
-        return centres_of_sums(sums, counts, unit=self._unit)
+        data, processes = self._data.everything, self._trainer.processes
+        features = self._trainer.features(self._network, data.images).to(processes.device)
+        labels = data.labels.to(features.device)
+        return class_centres(features, labels, self._data.classes, unit=self._mapping.unit)

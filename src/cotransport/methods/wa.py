@@ -1,83 +1,89 @@
-"""WA: rehearsal with distillation, then the new weights aligned with the old ones (Zhao et al., 2020)."""
+"""WA: rehearsal with distillation, then new weights aligned with old ones (Zhao et al., 2020)."""
 
 from __future__ import annotations
 
 import warnings
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from cotransport.errors import CotransportWarning
-from cotransport.methods.base import Lesson
-from cotransport.methods.rehearsal import Distilling
-from cotransport.networks.network import Head, LinearHead, Network
-from cotransport.settings import sections as config
-from cotransport.training.loop import Trainer
+from cotransport.methods.base import Method
+from cotransport.methods.mapping import Mapping
+from cotransport.methods.rehearsal import Rehearsal, distilled_objective
+from cotransport.methods.retrospection import Retrospection
+from cotransport.settings.sections import HeadSettings
 
-IMAGES_LOOKED_AT = 64
-"""Images of the first task by which the backbone's features are judged, at most."""
+if TYPE_CHECKING:
+    from torch import Tensor
 
+    from cotransport.networks.heads import Head
+    from cotransport.networks.network import Network
+    from cotransport.training.loop import Trainer
+    from cotransport.training.objective import Objective
+    from cotransport.training.task_data import TaskData
 
-class ClippedHead(LinearHead):
-    """A linear head without negative weights: on features that are not negative either, longer ones say more."""
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Features (n, d) -> logits (n, classes); what a step of training has made negative is set to zero first."""
-        if self.training:
-            self.clip()
-        return super().forward(features)
-
-    @torch.no_grad()
-    def clip(self) -> None:
-        """Set negative weights to zero."""
-        self.weight.clamp_(min=0)
+IMAGES_CHECKED = 64
+"""Images of the first task, at most, whose features are checked for negative values."""
 
 
-class WA(Distilling):
-    """Rehearsal with distillation, then a factor that makes new weights as long as the old ones in the mean."""
+class WA(Method):
+    """Rehearsal with distillation, then one factor that brings new weights to the mean length of old ones."""
 
     name = "wa"
     title = "WA"
 
     clip_weights: bool = True
-    """Keep the weights from being negative, so that their lengths tell what the logits will be. For backbones whose
-    features are not negative either, as those that end in a ReLU."""
+    """Clip negative weights to zero, so that a weight's length reflects the size of its logits. It suits backbones
+    without negative features, such as those that end in a ReLU."""
+    rehearsal: Rehearsal = Rehearsal()
+    retrospection: Retrospection = Retrospection()
+    mapping: Mapping = Mapping()
 
-    def make_head(self, dimension: int, settings: config.HeadSettings) -> Head:
+    def make_head(self, dimension: int, settings: HeadSettings) -> Head:
         """A linear head without bias."""
+        from cotransport.networks.heads import ClippedHead, LinearHead
+
         return (ClippedHead if self.clip_weights else LinearHead)(dimension, settings.linear_scale)
 
-    def learn(self, network: Network, lesson: Lesson, trainer: Trainer) -> None:
+    def objective(self, network: Network, data: TaskData, trainer: Trainer) -> Objective:
+        """Eq. 3, and Eq. 5 if asked for."""
+        return distilled_objective(self.rehearsal, self.retrospection, self.mapping, network, data, trainer)
+
+    def learn(self, network: Network, data: TaskData, trainer: Trainer) -> None:
         """Train, then align."""
-        super().learn(network, lesson, trainer)
+        from cotransport.networks.heads import ClippedHead
+
+        super().learn(network, data, trainer)
         head = network.head
         if isinstance(head, ClippedHead):
             head.clip()  # after the last step
-            if not lesson.old_classes:
-                _check_features(network, lesson, trainer)
-        if lesson.old_classes and lesson.new_classes:
-            align(head.weight, lesson.old_slice, lesson.new_slice)
+            if not data.old_classes:
+                _warn_about_negative_features(network, data, trainer)
+        if data.has_old_and_new:
+            align(head.weight, data.old_slice, data.new_slice)
 
 
-@torch.no_grad()
 def align(weight: Tensor, old: slice, new: slice) -> None:
-    """Scale the new classes' rows of a classifier (classes, d), in place, to the mean length of the old ones'.
+    """Scale the new classes' rows of a classifier (classes, d), in place, to the mean length of the old rows.
 
+    >>> import torch
     >>> weight = torch.tensor([[3.0, 4.0], [0.0, 10.0]])
     >>> align(weight, slice(0, 1), slice(1, 2))
     >>> weight.tolist()
     [[3.0, 4.0], [0.0, 5.0]]
     """
-    lengths = weight.norm(dim=1)
-    if lengths[new].any():  # clipping may have left nothing of them
-        weight[new] *= lengths[old].mean() / lengths[new].mean()
+    import torch
+
+    with torch.no_grad():
+        lengths = weight.norm(dim=1)
+        if lengths[new].any():  # clipping may have set all of them to zero
+            weight[new] *= lengths[old].mean() / lengths[new].mean()
 
 
-def _check_features(network: Network, lesson: Lesson, trainer: Trainer) -> None:
-    """Warn, after the first task, where clipping does not suit the backbone."""
-    if bool((trainer.features(network, lesson.new.images.first(IMAGES_LOOKED_AT)) < 0).any()):
+def _warn_about_negative_features(network: Network, data: TaskData, trainer: Trainer) -> None:
+    """Warn, after the first task, if clipped weights do not suit the backbone."""
+    if bool((trainer.features(network, data.new.images.first(IMAGES_CHECKED)) < 0).any()):
         message = (
-            "wa: the backbone gives negative features, and with those, weights that may not be negative tell classes "
-            "apart less well. Begin anew with the method's clip_weights set to false"
+            "wa: the backbone gives negative features, and weights that cannot be negative separate classes less well "
+            "on them. Start a new classifier with the method's clip_weights set to false"
         )
         warnings.warn(message, CotransportWarning, stacklevel=5)
