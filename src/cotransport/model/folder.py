@@ -1,0 +1,247 @@
+"""The model folder on disk: where its files are, who may write, and what is damaged.
+
+    manifest.json                       format, current version, checksums of all files
+    versions/0001/weights.safetensors   tensors of the network
+    versions/0001/model.json            settings, class names, which images are exemplars and which are held out
+    versions/0001/metrics.json          what was learned and forgotten, and how long it took
+    images/0001.parquet                 encoded images that came with version 1; later versions refer to them too
+    unfinished/                         the lesson in progress
+
+A version is written beside its place, synced and renamed. It counts when the manifest names it, and the manifest is
+replaced last. So a reader needs no lock and never sees half a version, and a crash leaves the previous version current.
+Files are found by numbers, never by paths from other files. Nothing in a model folder is ever executed.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from filelock import FileLock, Timeout
+from pydantic import ValidationError
+
+from cotransport.errors import ModelError
+from cotransport.model.manifest import (
+    FORMAT,
+    Facts,
+    FileRecord,
+    FormatRecord,
+    Manifest,
+    ModelRecord,
+    Record,
+    VersionRecord,
+    seal,
+)
+from cotransport.system.files import checksum, read_json, read_json_bytes, storage_errors, write_json
+
+MANIFEST, LOCK = "manifest.json", ".lock"
+VERSIONS, IMAGES, UNFINISHED = "versions", "images", "unfinished"
+WEIGHTS, MODEL, METRICS = "weights.safetensors", "model.json", "metrics.json"
+_OURS = {
+    VERSIONS: re.compile(r"\.?\d{4,6}(\.part)?"),
+    IMAGES: re.compile(r"\.?\d{4,6}\.parquet(\.part)?"),
+    UNFINISHED: re.compile(r"\.?(job\.json|lesson\.json|training-.*\.safetensors)(\.part)?|\d+"),
+}
+"""Names that a writer may leave in each folder. Nothing else is ever removed."""
+RecordType = TypeVar("RecordType", bound=Record)
+
+
+class ModelFolder:
+    """A model folder. Writers hold `locked`; readers need no lock."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def exists(self) -> bool:
+        """Whether the folder contains a version."""
+        return (self.path / MANIFEST).is_file()
+
+    @property
+    def unfinished(self) -> Path:
+        """The folder of a lesson that is not finished."""
+        return self.path / UNFINISHED
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Make the folder if needed, and keep other writers out of it."""
+        self._check_places()
+        if self.path.exists() and not self.exists:
+            self._check_ours()
+        with storage_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path / LOCK)
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                raise ModelError(f"{self.path}: another process is writing to it. Wait until it is done") from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def manifest(self) -> Manifest:
+        """The manifest, checked."""
+        self._check_places()
+        path = self.path / MANIFEST
+        if self.path.is_file():
+            raise ModelError(f"{self.path}: a file, not a model folder. Give a folder made by `learn` or save")
+        if not self.path.is_dir():
+            raise ModelError(f"{self.path}: no such folder. `cotransport learn {self.path} DATA` makes a model")
+        if not path.exists() and self.unfinished.is_dir():
+            raise ModelError(f"{self.path}: its first lesson is not finished. Repeat the command to resume it")
+        if not path.exists():
+            raise ModelError(f"{self.path}: not a model (no {MANIFEST} in it). Give a folder made by `learn` or save")
+        found = self.parse(FormatRecord, path)
+        if found.kind != Manifest().kind:
+            raise ModelError(f"{path}: not the manifest of a model. Give a folder made by `learn` or save")
+        if found.format > FORMAT:
+            raise ModelError(
+                f"{path}: format {found.format}, made by a later release; this one reads up to {FORMAT}. Upgrade cotransport"
+            )
+        manifest, values = self.parse(Manifest, path), self._json(path)
+        if values.get("checksum") != seal(values):
+            raise ModelError(f"{path}: damaged or changed by hand (its checksum differs). Restore it from a backup")
+        if len({version.number for version in manifest.versions}) < len(manifest.versions):
+            raise ModelError(f"{path}: two versions have the same number. Restore it from a backup")
+        return manifest
+
+    def facts(self, version: VersionRecord) -> Facts:
+        """What `model.json` says of a version. Its weights and images are not read."""
+        model = self.parse(ModelRecord, self.checked(version, MODEL))
+        counts = [
+            sum(count for part in rows for _, _, count in part.rows) for rows in (model.exemplars, model.held_out)
+        ]
+        return Facts(tuple(model.classes), model.image_size, model.settings, *counts)
+
+    def metrics(self, version: VersionRecord) -> dict[str, Any]:
+        """A version's `metrics.json`."""
+        metrics = self._json(self.checked(version, METRICS))
+        return metrics if isinstance(metrics, dict) else {}
+
+    def make_current(self, number: int) -> None:
+        """Make another version current, whether it was refused or not. Needs `locked`."""
+        manifest = self.manifest()
+        version = manifest.version(number)
+        for name in (WEIGHTS, MODEL, METRICS):
+            self.checked(version, name)
+        for image_file in version.images:
+            self.check(self.image_file(image_file), self.image_record(manifest, image_file))
+        self.replace_manifest(manifest.model_copy(update={"current": number}))
+
+    def replace_manifest(self, manifest: Manifest) -> None:
+        """Write the manifest, so that a reader sees the old one or the new one. Needs `locked`."""
+        values = manifest.model_dump(mode="json")
+        write_json(self.path / MANIFEST, values | {"checksum": seal(values)})
+
+    def remove_unlisted(self, manifest: Manifest) -> None:
+        """Remove files that the manifest does not name. A writer that was killed has left them."""
+        versions = {self.version_folder(version.number) for version in manifest.versions}
+        images = {self.image_file(int(name)) for name in manifest.images}
+        for name, kept in ((VERSIONS, versions), (IMAGES, images)):
+            for path in (self.path / name).iterdir():
+                if path not in kept and _OURS[name].fullmatch(path.name):
+                    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+    def image_record(self, manifest: Manifest, file: int) -> FileRecord:
+        """The manifest's record of an image file."""
+        record = manifest.images.get(str(file))
+        if record is None:
+            raise ModelError(
+                f"{self.path / MANIFEST}: no record of {self.image_file(file).name}. Restore it from a backup"
+            )
+        return record
+
+    def checked(self, version: VersionRecord, name: str) -> Path:
+        """The path of one of a version's files, with its checksum verified."""
+        if name not in version.files:
+            raise ModelError(
+                f"{self.path / MANIFEST}: version {version.number} has no {name}. Restore it from a backup"
+            )
+        path = self.version_folder(version.number) / name
+        self.check(path, version.files[name])
+        return path
+
+    def check(self, path: Path, record: FileRecord) -> None:
+        """Raise an error unless a file matches its record."""
+        if path.is_symlink() or path.parent.is_symlink() or not path.is_file():
+            raise ModelError(f"{path}: missing, or not a file. {self._remedy(path)}")
+        try:
+            same = path.stat().st_size == record.bytes and checksum(path) == record.sha256
+        except OSError as error:
+            raise ModelError(f"{path}: cannot be read ({error.strerror}). Check its permissions") from None
+        if not same:
+            raise ModelError(f"{path}: damaged or changed (its checksum differs). {self._remedy(path)}")
+
+    def _remedy(self, path: Path) -> str:
+        other = ", or go to another version by `rollback`" if path.parent.parent.name == VERSIONS else ""
+        return f"Restore it from a backup{other}"
+
+    def _json(self, path: Path) -> Any:  # noqa: ANN401
+        with _reading(path):
+            return read_json(path)
+
+    def parse(self, kind: type[RecordType], path: Path) -> RecordType:
+        """A record from a JSON file."""
+        with _reading(path):
+            text = read_json_bytes(path)
+        try:
+            return kind.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise ModelError(
+                f"{path}: damaged, or not part of a model ({where + ': ' if where else ''}{first['msg']}). Restore it from "
+                "a backup"
+            ) from None
+
+    def _check_ours(self) -> None:
+        """Raise an error if the folder contains anything but an unfinished model."""
+        if not self.path.is_dir():
+            raise ModelError(f"{self.path}: a file. Give a new folder's name, or a model's")
+        started = (self.path / LOCK).exists()  # a writer makes the lock first
+        for path in self.path.iterdir():
+            known = started and path.name in {LOCK, f".{MANIFEST}.part", *_OURS}
+            if path.is_dir():
+                ours = _OURS.get(path.name)
+                known = known and ours is not None and all(ours.fullmatch(one.name) for one in path.iterdir())
+            if not known:
+                raise ModelError(
+                    f"{self.path}: not a model, and not empty ({path.name}). Give a new folder's name, or a model's"
+                )
+
+    def _check_places(self) -> None:
+        """Raise an error if a link replaces one of the model's own files or folders: it may lead anywhere."""
+        for name in (MANIFEST, LOCK, *_OURS):
+            if (self.path / name).is_symlink():
+                raise ModelError(
+                    f"{self.path / name}: a symbolic link, which a model never contains. Restore it from a backup"
+                )
+
+    def version_folder(self, number: int) -> Path:
+        """The folder of a version."""
+        return self.path / VERSIONS / f"{number:04d}"
+
+    def image_file(self, number: int) -> Path:
+        """The path of an image file."""
+        return self.path / IMAGES / f"{number:04d}.parquet"
+
+
+def file_record(path: Path) -> FileRecord:
+    """Checksum and size of a file."""
+    return FileRecord(sha256=checksum(path), bytes=path.stat().st_size)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn errors while a file is read into a ModelError that names it."""
+    try:
+        yield
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror}). Check the path and permissions") from None
+    except ValueError as error:
+        raise ModelError(f"{path}: damaged ({error}). Restore it from a backup") from None

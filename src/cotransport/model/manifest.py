@@ -1,0 +1,116 @@
+"""The records of a model folder, as JSON: its manifest, and each version's `model.json`.
+
+Nothing here needs torch, so that commands which only look at a model start at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cotransport.errors import ModelError
+from cotransport.settings.sections import LARGEST_IMAGE
+
+FORMAT = 1
+"""Raised when an older release could not read what a newer one writes."""
+MOST_VERSIONS = 10**6
+"""Version numbers are below this."""
+LONGEST_NAME = 1000
+"""Letters in a class name, at most."""
+
+Number = Annotated[int, Field(ge=1, lt=MOST_VERSIONS)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Name = Annotated[str, Field(max_length=LONGEST_NAME)]
+ImageFileNumber = Annotated[str, Field(pattern=r"^[1-9]\d{0,5}$")]
+
+
+class Record(BaseModel):
+    """An immutable record on disk. Unknown keys belong to a later release and are ignored."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+
+class FileRecord(Record):
+    """Checksum and size of a file."""
+
+    sha256: str
+    bytes: Count
+
+
+class VersionRecord(Record):
+    """A version in the manifest."""
+
+    number: Number
+    parent: Number | None
+    """The version that this one was taught from."""
+    files: dict[str, FileRecord]
+    images: list[Number]
+    """The image files that it refers to."""
+    made: str
+    """Date and time in UTC."""
+    refused: str | None = None
+    """Why the version was not made current, if it was refused."""
+
+
+class FormatRecord(Record):
+    """The part of a manifest that every format shares."""
+
+    kind: str = "cotransport model"
+    format: Count = FORMAT
+
+
+class Manifest(FormatRecord):
+    """The contents of a model folder."""
+
+    current: Number | None = None
+    versions: list[VersionRecord] = []
+    images: dict[ImageFileNumber, FileRecord] = {}
+
+    def version(self, number: int) -> VersionRecord:
+        """The version with this number."""
+        for version in self.versions:
+            if version.number == number:
+                return version
+        known = ", ".join(str(version.number) for version in self.versions) or "none"
+        raise ModelError(f"there is no version {number}. Versions: {known}")
+
+
+class ImageRows(Record):
+    """The images of one class: rows of image files, as (file, first row, number of rows)."""
+
+    pixels: bool
+    """Whether the images are stored in the size that the network sees."""
+    rows: list[tuple[Number, Count, Count]]
+
+
+class ModelRecord(Record):
+    """`model.json`: a version without its weights and images."""
+
+    release: str
+    """The release of this package that wrote it."""
+    classes: list[Name] | list[int]
+    task_sizes: list[Count]
+    image_size: Annotated[int, Field(ge=1, le=LARGEST_IMAGE)]
+    settings: dict[str, Any]
+    exemplars: list[ImageRows]
+    held_out: list[ImageRows]
+
+
+class Facts(NamedTuple):
+    """What `model.json` says of a version."""
+
+    classes: tuple[str | int, ...]
+    image_size: int
+    settings: dict[str, Any]
+    exemplars: int
+    held_out: int
+
+
+def seal(manifest: Mapping[str, Any]) -> str:
+    """The checksum of a manifest's values, whether this release knows them or not."""
+    rest = {name: value for name, value in manifest.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,111 @@
+"""The image pool of a model folder: parquet files of encoded images, each image stored once.
+
+Versions refer to rows of these files. An image that is stored already is not written again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cotransport.data import Images, PixelImages
+from cotransport.data.decoding import Encoded, Item, png
+from cotransport.data.images import encoded_copy
+from cotransport.errors import ModelError
+from cotransport.model.manifest import ImageRows
+from cotransport.system.files import storable_name
+
+ROWS_AT_ONCE = 1024
+"""Images that are encoded and written together."""
+Place = tuple[int, int]
+"""An image file's number, and a row in it."""
+
+
+class NewImage(NamedTuple):
+    """An image that is not stored yet."""
+
+    digest: bytes
+    item: Item
+
+
+class ImagePool:
+    """Assigns places to images. New images are collected in `new`, for the next image file."""
+
+    def __init__(self, stored: Mapping[bytes, Place], file: int) -> None:
+        self.places, self._file = dict(stored), file
+        self.new: list[NewImage] = []
+
+    def add(self, images: Images) -> ImageRows:
+        """The rows in which the images of a class are stored, or will be."""
+        rows: list[tuple[int, int, int]] = []
+        for index in range(len(images)):
+            item = images.item(index)
+            digest = image_digest(item)
+            if digest not in self.places:
+                self.places[digest] = (self._file, len(self.new))
+                self.new.append(NewImage(digest, item))
+            file, row = self.places[digest]
+            if rows and rows[-1][0] == file and sum(rows[-1][1:]) == row:
+                rows[-1] = (file, rows[-1][1], rows[-1][2] + 1)
+            else:
+                rows.append((file, row, 1))
+        return ImageRows(pixels=isinstance(images, PixelImages), rows=rows)
+
+
+def image_digest(item: Item) -> bytes:
+    """A digest that equal images share: of their pixels, or of their file's bytes."""
+    if isinstance(item, Path):
+        return hashlib.sha256(encoded_copy(item).data).digest()
+    if isinstance(item, Encoded):
+        return hashlib.sha256(item.data).digest()
+    return hashlib.sha256(repr(item.shape).encode() + item.tobytes()).digest()
+
+
+def write_images(path: Path, images: Sequence[NewImage]) -> None:
+    """Write an image file."""
+    import pyarrow
+    from pyarrow import parquet
+
+    schema = pyarrow.schema(
+        [("digest", pyarrow.binary()), ("name", pyarrow.string()), ("image", pyarrow.large_binary())]
+    )
+    with parquet.ParquetWriter(path, schema, compression="none") as writer:
+        for start in range(0, len(images), ROWS_AT_ONCE):
+            some = images[start : start + ROWS_AT_ONCE]
+            encoded = [_encoded(image.item) for image in some]
+            names = [storable_name(Path(image.name).name) for image in encoded]
+            columns = [[image.digest for image in some], names, [image.data for image in encoded]]
+            arrays = [pyarrow.array(values, kind.type) for values, kind in zip(columns, schema, strict=True)]
+            writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
+
+
+def read_images(path: Path) -> list[Encoded]:
+    """All images of an image file."""
+    names, images = read_column(path, "name"), read_column(path, "image")
+    return [
+        Encoded(image, f"{path}, row {row}" + (f" ({name})" if name else ""))
+        for row, (name, image) in enumerate(zip(names, images, strict=True))
+    ]
+
+
+def read_column(path: Path, name: str) -> list[Any]:
+    """One column of an image file."""
+    from pyarrow import parquet
+
+    try:
+        values: list[Any] = parquet.read_table(path, columns=[name]).column(name).to_pylist()
+    except Exception as error:  # pyarrow raises many kinds for a damaged file
+        raise ModelError(f"{path}: damaged ({str(error).splitlines()[0]}). Restore it from a backup") from None
+    if not all(isinstance(value, str if name == "name" else bytes) for value in values):
+        raise ModelError(f"{path}: damaged (the column {name!r} has a wrong type). Restore it from a backup")
+    return values
+
+
+def _encoded(item: Item) -> Encoded:
+    if isinstance(item, Encoded):
+        return item
+    if isinstance(item, Path):
+        return encoded_copy(item)
+    return Encoded(png(item), "")
