@@ -1,4 +1,4 @@
-"""A classifier as one ONNX file that needs nothing of ours: pixels in, probabilities out, names in its metadata."""
+"""A classifier as one ONNX file that runs without this package: pixels in, probabilities out, names in its metadata."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from torch.nn import functional as F
 
 from cotransport.data.batches import centre_share
 from cotransport.errors import ConfigError, ModelError
-from cotransport.learner.estimator import IncrementalClassifier
+from cotransport.learner.prediction import Predictor
+from cotransport.learner.state import State
 from cotransport.networks.network import Network
 from cotransport.system.files import atomic_write
 from cotransport.version import __version__
 
 TOLERANCE = 1e-3
-"""By which the file's probabilities may differ from ours, when it is tried."""
+"""The file's probabilities may differ from the model's by at most this."""
 
 
 class _Exported(nn.Module):
@@ -39,7 +40,7 @@ class _Exported(nn.Module):
         return F.softmax(self.scale * F.linear(F.normalize(output.features), self.means), dim=1)
 
 
-def export(classifier: IncrementalClassifier, path: Path) -> None:
+def export(predictor: Predictor, path: Path) -> None:
     """Write a classifier as an ONNX file.
 
     Input `images`: uint8 (n, size, size, 3), RGB. Output `probabilities`: float32 (n, classes). The metadata has the
@@ -53,11 +54,10 @@ def export(classifier: IncrementalClassifier, path: Path) -> None:
         raise ConfigError(f"{error.name} is not installed. pip install 'cotransport[onnx]'") from None
     if path.is_dir() or not path.parent.is_dir():
         raise ConfigError(f"{path}: not a place for a file. Give a file's name in a folder that exists")
-    state = classifier.state_
-    means, scale = classifier.nearest_mean() if classifier.predicts_with_means else (None, 1.0)
-    if classifier.predicts_with_means and means is None:
+    state, means = predictor.state, predictor.class_means if predictor.uses_class_means else None
+    if predictor.uses_class_means and means is None:
         raise ModelError("the nearest class mean needs an exemplar of every class, and some have none")
-    module = _Exported(state.network.frozen().cpu().float(), means, scale).eval()
+    module = _Exported(state.network.frozen().cpu().float(), means, predictor.mean_scale).eval()
     shape = (2, state.image_size, state.image_size, 3)
     images = torch.randint(256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     with warnings.catch_warnings(), torch.no_grad(), atomic_write(path) as beside:
@@ -74,18 +74,17 @@ def export(classifier: IncrementalClassifier, path: Path) -> None:
         )
         assert program is not None
         model = program.model_proto
-        onnx.helper.set_model_props(model, {name: _text(value) for name, value in _metadata(classifier).items()})
+        onnx.helper.set_model_props(model, {name: _text(value) for name, value in _metadata(state).items()})
         model.producer_name, model.producer_version = "cotransport", __version__
         onnx.checker.check_model(model)
         beside.write_bytes(model.SerializeToString())
         session = onnxruntime.InferenceSession(str(beside), providers=["CPUExecutionProvider"])
-        (said,) = session.run(None, {"images": images.numpy()})
-        if not torch.allclose(torch.from_numpy(said), module(images), atol=TOLERANCE):
-            raise ModelError(f"{path}: the exported network answers otherwise than the model. Nothing was written")
+        (answer,) = session.run(None, {"images": images.numpy()})
+        if not torch.allclose(torch.from_numpy(answer), module(images), atol=TOLERANCE):
+            raise ModelError(f"{path}: the exported network predicts something else than the model. Nothing was written")
 
 
-def _metadata(classifier: IncrementalClassifier) -> dict[str, Any]:
-    state = classifier.state_
+def _metadata(state: State) -> dict[str, Any]:
     share = centre_share(state.image_size)
     return {
         "classes": list(state.classes),

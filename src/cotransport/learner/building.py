@@ -1,0 +1,101 @@
+"""Networks for a learner: fresh ones, and those of a saved model."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from cotransport.data import channel_statistics, sample
+from cotransport.errors import ConfigError, ModelError
+from cotransport.learner.settings import LearnerSettings, colour_statistics
+from cotransport.learner.state import State
+from cotransport.networks import backbones
+from cotransport.networks.network import Network
+from cotransport.system.randomness import seeded
+from cotransport.training.task_data import TaskData
+
+STEM_IMAGES = 256
+"""Images of the first task, at most, that set the fast net's stem."""
+DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+"""Floating-point types of weights."""
+NEW_NETWORK = 0
+"""Place of the random draws for a network's first weights."""
+
+
+def new_network(settings: LearnerSettings, data: TaskData, before: State | None, task: int) -> Network:
+    """An untrained network without classes. Colour statistics and the stem come from the first task's images only."""
+    size, images, workers = data.new.images.size, data.new.images, settings.device.workers
+    is_module = isinstance(settings.backbone, nn.Module)
+    if settings.freeze_backbone and not is_module:
+        raise ConfigError(
+            "freeze_backbone: a backbone given by name starts with random weights, which are not worth keeping. "
+            "Give a torch module with pretrained weights, or freeze the backbone after the first task"
+        )
+    with seeded(settings.seed, NEW_NETWORK, task):
+        backbone = _backbone(settings, size)
+        head = settings.method.make_head(backbones.feature_dimension(backbone, size), settings.head)
+    if before is None:
+        statistics = colour_statistics(settings.normalisation) or channel_statistics(images, workers)
+        network = Network(backbone, head, *statistics)
+    else:
+        network = Network(backbone, head, before.network.mean.cpu(), before.network.deviation.cpu())
+    fast = None if is_module else backbones.find_fast_net(backbone)
+    if fast is not None:
+        earlier = None if before is None else backbones.find_fast_net(before.network.backbone)
+        if earlier is not None:
+            fast.stem.copy_(earlier.stem)
+        else:
+            fast.look_at(network.normalised(sample(images, STEM_IMAGES, workers)))
+    return network
+
+
+def restored_network(
+    settings: LearnerSettings, tensors: Mapping[str, Tensor], *, classes: int, image_size: int
+) -> Network:
+    """A network with stored weights. Shapes are compared before any memory is allocated for it."""
+    is_module = isinstance(settings.backbone, nn.Module)
+    try:
+        with nullcontext() if is_module else torch.device("meta"):  # meta tensors have shapes but no numbers
+            backbone = _backbone(settings, image_size)
+            head = settings.method.make_head(backbones.feature_dimension(backbone, image_size), settings.head)
+            head.grow(classes)
+            network = Network(backbone, head, torch.zeros(3), torch.ones(3))
+    except (RuntimeError, MemoryError, OverflowError) as error:  # sizes that no network could have
+        raise ModelError(f"the model's network cannot be built ({error}). Restore it from a backup") from None
+    _check_weights(network, tensors, is_module=is_module)
+    dtypes = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
+    if len(dtypes) == 1:
+        network.to(dtypes.pop())
+    network.load_state_dict(tensors, assign=not is_module)
+    return network
+
+
+def _backbone(settings: LearnerSettings, image_size: int) -> nn.Module:
+    if isinstance(settings.backbone, nn.Module):
+        return copy.deepcopy(settings.backbone)
+    return backbones.build(settings.backbone, image_size)
+
+
+def _check_weights(network: Network, stored: Mapping[str, Tensor], *, is_module: bool) -> None:
+    """Raise an error unless stored weights are numbers that fit the network."""
+    dtypes = {tensor.dtype for tensor in stored.values() if tensor.is_floating_point()}
+    mixed = len(dtypes) > 1 and not is_module  # a user's own module may have buffers of any dtype
+    if not dtypes <= DTYPES or mixed:
+        raise ModelError("the weights have mixed or unsupported dtypes. Restore the model from a backup")
+    if any(bool(torch.isnan(tensor).any()) for tensor in stored.values()):
+        raise ModelError("some weights are not numbers. Restore the model from a backup")
+    wanted = network.state_dict()
+    for name in (*wanted, *stored):
+        pair = [_shape_and_kind(part[name]) if name in part else None for part in (wanted, stored)]
+        if pair[0] != pair[1]:
+            remedy = "Give a module of the same architecture" if is_module else "Restore the model from a backup"
+            raise ModelError(f"the weights do not fit the network, first at {name!r}. {remedy}")
+
+
+def _shape_and_kind(tensor: Tensor) -> tuple[torch.Size, bool | torch.dtype]:
+    """What a network's tensor and a stored one must share. A network may have been trained in any float dtype."""
+    return tensor.shape, tensor.is_floating_point() or tensor.dtype

@@ -1,0 +1,197 @@
+"""Learning a task, as a function from one state to the next.
+
+A task is learned on a copy of the network. If anything fails on the way, the state before is still whole.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from cotransport.data import Images, Label, LabelledImages, Vectors, concatenate
+from cotransport.data.memory import Memory, herding
+from cotransport.errors import ConfigError, CotransportWarning, DataError
+from cotransport.learner.building import new_network
+from cotransport.learner.settings import LearnerSettings
+from cotransport.learner.state import State
+from cotransport.methods import Method
+from cotransport.model.manifest import LONGEST_NAME
+from cotransport.networks.network import HeadAlone, Network
+from cotransport.settings.sections import Budget
+from cotransport.system.randomness import seeded
+from cotransport.training.inference import place
+from cotransport.training.loop import Trainer, TrainingControl
+from cotransport.training.task_data import TaskData
+
+NEW_CLASSES = 1
+"""Place of the random draws for new classes' weights."""
+NAMED = 5
+"""Classes that an error lists at most."""
+
+
+def learned(
+    before: State | None,
+    data: LabelledImages,
+    settings: LearnerSettings,
+    *,
+    extend: bool = False,
+    control: TrainingControl = TrainingControl(),
+) -> State:
+    """The state after learning a task.
+
+    before : None before the first task.
+    extend : whether images of known classes are learned from; otherwise they are an error.
+    control : who listens to the training, and how it resumes.
+    """
+    return _next_state(before, data, settings, extend=extend, control=control, train=True)
+
+
+def initialised(before: State | None, data: LabelledImages, settings: LearnerSettings) -> State:
+    """The first half of `learned`: the state knows the new classes, but has not been trained on them."""
+    return _next_state(before, data, settings, extend=False, control=TrainingControl(), train=False)
+
+
+def _next_state(
+    before: State | None,
+    data: LabelledImages,
+    settings: LearnerSettings,
+    *,
+    extend: bool,
+    control: TrainingControl,
+    train: bool,
+) -> State:
+    method = settings.method
+    known, sizes, memory = (before.classes, before.task_sizes, before.memory) if before else ((), (), Memory())
+    _check_images(data, known)
+    if not extend:
+        check_new_classes(data.classes, known)
+    data = data.renumbered((*known, *(name for name in data.classes if name not in known)))
+    new, task = len(data.classes) - len(known), len(sizes)
+    if method.needs_exemplars:
+        _check_exemplars(method, settings.memory, memory, data)
+    trainer = _trainer(settings, task, fresh=before is None or method.from_scratch, control=control)
+    task_data = TaskData(data, memory.labelled(data.classes), len(known), new, settings.loss)
+
+    network = _grown_network(before, settings, task_data, task)
+    if trainer.processes.count > 1:
+        network.load_state_dict(trainer.processes.broadcast(network.state_dict()))
+    place(network, settings.device)
+    trained, shown = _on_features(network, task_data, trainer) if settings.freeze_backbone else (network, task_data)
+    plan = method.initialise(trained, shown, trainer)
+    if train:
+        method.learn(trained, shown, trainer)
+
+    memory = _updated_memory(settings, memory, data, network, trainer)
+    return State(data.classes, (*sizes, new), data.images.size, network.eval(), memory, plan)
+
+
+def check_new_classes(classes: Sequence[Label], known: Sequence[Label]) -> None:
+    """Raise an error if some classes are known already."""
+    both = [repr(name) for name in classes if name in known]
+    if both:
+        more = f" and {len(both) - NAMED} more" if len(both) > NAMED else ""
+        them = "it" if len(both) == 1 else "them"
+        raise DataError(
+            f"{'class' if len(both) == 1 else 'classes'} {', '.join(both[:NAMED])}{more}: known already. Leave {them} "
+            f"out, or learn more about {them} with known_classes='extend' (--known-classes extend)"
+        )
+
+
+def _check_images(data: LabelledImages, known: Sequence[Label]) -> None:
+    """Raise an error if some class has no images, or a name that cannot be used."""
+    for name, count in zip(data.classes, data.counts().tolist(), strict=True):
+        if count == 0:
+            raise DataError(f"the class {name!r} has no images. Give at least one, or leave the class out")
+        if isinstance(name, str) and len(name) > LONGEST_NAME:
+            raise DataError(f"the class {name[:40]!r}... has a name of {len(name):,} letters. Shorten it")
+    if len({type(name) for name in (*known, *data.classes)}) > 1:
+        raise DataError("some classes are named by strings and some by whole numbers. Use one kind for all")
+    if not len(data):
+        raise DataError("no images. Give at least one")
+
+
+def _check_exemplars(method: Method, allowed: Budget, memory: Memory, data: LabelledImages) -> None:
+    """Raise an error unless every class has images now, and will have an exemplar after the task."""
+    needs = f"{method.title} with these settings needs an exemplar of every class"
+    budget = method.budget(allowed)
+    if budget is not None and not budget.quota(len(data.classes)):
+        raise ConfigError(f"memory: {needs}. Raise memory.total or memory.per_class (--memory)")
+    counts = data.counts()
+    without = [number for number, kept in enumerate(memory.exemplars) if not len(kept) and not counts[number]]
+    if without:
+        names = ", ".join(repr(data.classes[number]) for number in without)
+        raise ConfigError(
+            f"memory: {needs}, and there is none of {names}. Give images of them too, by partial_fit or "
+            "--known-classes extend"
+        )
+
+
+def _trainer(settings: LearnerSettings, task: int, *, fresh: bool, control: TrainingControl) -> Trainer:
+    schedule = settings.schedule
+    if not fresh and schedule.later_learning_rate is not None:
+        schedule = schedule.model_copy(update={"learning_rate": schedule.later_learning_rate})
+    return Trainer(
+        task=task,
+        seed=settings.seed,
+        schedule=schedule,
+        optimiser=settings.optimiser,
+        augmentation=settings.augmentation,
+        device=settings.device,
+        control=control,
+    )
+
+
+def _grown_network(before: State | None, settings: LearnerSettings, data: TaskData, task: int) -> Network:
+    """A network with a head for all classes: a copy of the last one, or a fresh one."""
+    method = settings.method
+    if before is None or method.from_scratch:
+        network, grown = new_network(settings, data, before, task), data.classes
+    else:
+        network, grown = copy.deepcopy(before.network), data.new_classes
+        if type(network.head) is not type(method.make_head(network.dimension, settings.head)):
+            raise ConfigError(
+                f"method: {method.title} with these settings needs another head than this classifier has learned "
+                "with. Keep the method it started with, or start a new classifier"
+            )
+    with seeded(settings.seed, NEW_CLASSES, task):
+        network.head.grow(grown)
+    return network
+
+
+def _on_features(network: Network, data: TaskData, trainer: Trainer) -> tuple[Network, TaskData]:
+    """The network's head alone, and the data as the features of its embedding."""
+
+    def embedded(images: LabelledImages) -> LabelledImages:
+        return replace(images, images=Vectors(trainer.features(network, images.images)))
+
+    memory = None if data.memory is None else embedded(data.memory)
+    return HeadAlone(network.head), replace(data, new=embedded(data.new), memory=memory)
+
+
+def _updated_memory(
+    settings: LearnerSettings, memory: Memory, data: LabelledImages, network: Network, trainer: Trainer
+) -> Memory:
+    """The memory after a task: exemplars of the new images added, every class cut to its quota."""
+    budget = settings.method.budget(settings.memory)
+    quota = None if budget is None else budget.quota(len(data.classes))
+    if quota == 0 and budget is not None and budget.total:
+        message = f"memory.total: {budget.total} leaves no exemplar for each of {len(data.classes)} classes. Raise it"
+        warnings.warn(message, CotransportWarning, stacklevel=5)
+    candidates: dict[int, Images] = {}
+    for number in torch.nonzero(data.counts()).flatten().tolist():
+        candidates[number] = data.images.take(torch.nonzero(data.labels == number).flatten())
+        if number < len(memory.exemplars):  # a known class: its exemplars compete with the new images
+            candidates[number] = concatenate([memory.exemplars[number], candidates[number]])
+    if not quota:
+        return memory.updated(candidates, quota)
+    features = trainer.features(network, concatenate(list(candidates.values())))
+    parts = torch.split(features, [len(images) for images in candidates.values()])
+    chosen = {
+        number: images.take(herding(part, quota)).detached()
+        for (number, images), part in zip(candidates.items(), parts, strict=True)
+    }
+    return memory.updated(chosen, quota)

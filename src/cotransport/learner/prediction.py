@@ -1,0 +1,115 @@
+"""What a learned state says of images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from cotransport.data import Images, Label, LabelledImages, as_images, evaluation_squares, resize
+from cotransport.errors import ConfigError, DataError
+from cotransport.learner.settings import LearnerSettings
+from cotransport.learner.state import State
+from cotransport.networks.heads import CosineHead
+from cotransport.networks.network import Output
+from cotransport.training.inference import outputs
+from cotransport.transport import class_centres
+
+
+class Scores(NamedTuple):
+    """Two predictions for n images. A higher score means a more likely class."""
+
+    head: Tensor
+    """Logits (n, classes) of the trained head."""
+    ncm: Tensor | None
+    """Scaled cosines (n, classes) to the class means; None if some class has no exemplar."""
+
+
+class Predictor:
+    """Predicts with one state. Class means are computed once, when they are first needed."""
+
+    def __init__(self, state: State, settings: LearnerSettings) -> None:
+        self.state, self.settings = state, settings
+
+    @property
+    def uses_class_means(self) -> bool:
+        """Whether the nearest class mean counts, and not the head."""
+        return self.settings.method.predict_with == "ncm"
+
+    def outputs(self, images: object) -> Output:
+        """Features and logits of images."""
+        if isinstance(images, LabelledImages):
+            images = images.images
+        stored = images if isinstance(images, Images) else as_images(images, self.state.image_size)
+        return outputs(self.state.network, resize(stored, self.state.image_size), self.settings.device)
+
+    def features(self, images: object) -> Tensor:
+        """Features (n, d) of images."""
+        return self.outputs(images).features
+
+    def scores(self, images: object) -> Scores:
+        """The head's and the nearest class mean's predictions, in one pass."""
+        output, means = self.outputs(images), self.class_means
+        ncm = None if means is None else self.mean_scale * F.linear(F.normalize(output.features), means)
+        return Scores(output.logits, ncm)
+
+    def decision(self, images: object) -> Tensor:
+        """The scores (n, classes) that count for the method."""
+        return self.deciding(self.scores(images)) if self.uses_class_means else self.outputs(images).logits
+
+    def deciding(self, scores: Scores) -> Tensor:
+        """Of both predictions the one that counts for the method."""
+        if not self.uses_class_means:
+            return scores.head
+        if scores.ncm is None:
+            raise ConfigError(
+                "predict_with: the nearest class mean needs an exemplar of every class, and some have none. "
+                "Set predict_with to head, or give images of them by partial_fit"
+            )
+        return scores.ncm
+
+    def probabilities(self, images: object) -> Tensor:
+        """Probability of each class (n, classes), in float64."""
+        return F.softmax(self.decision(images).double(), dim=1)
+
+    @cached_property
+    def class_means(self) -> Tensor | None:
+        """Class means (classes, d) of unit length; None if some class has no exemplar."""
+        state = self.state
+        exemplars = state.memory.labelled(state.classes)
+        if exemplars is None or not bool((exemplars.counts() > 0).all()):
+            return None
+        return class_centres(self.features(exemplars.images), exemplars.labels, len(state.classes))
+
+    @property
+    def mean_scale(self) -> float:
+        """Factor of the cosines to class means."""
+        head = self.state.network.head
+        return head.scale.item() if isinstance(head, CosineHead) else self.settings.head.scale
+
+
+class Prediction(NamedTuple):
+    """The most likely classes of one image file, or why there are none."""
+
+    path: str
+    classes: tuple[tuple[Label, float], ...]
+    """With their probabilities, most likely first."""
+    error: str | None = None
+
+
+def predict_files(predictor: Predictor, paths: Sequence[Path], top: int = 1) -> Iterator[Prediction]:
+    """Predictions for image files, in their order. A file that is not an image does not stop the others."""
+    names, errors = predictor.state.classes, dict[int, DataError]()
+    for rows, images in evaluation_squares(paths, predictor.state.image_size, errors.__setitem__):
+        probabilities, numbers = predictor.probabilities(images).topk(min(top, len(names)), dim=1)
+        answers = zip(range(rows.start, rows.stop), probabilities.tolist(), numbers.tolist(), strict=True)
+        for place, own_probabilities, own_numbers in answers:
+            if place in errors:
+                yield Prediction(str(paths[place]), (), str(errors.pop(place)))
+            else:
+                best = zip((names[number] for number in own_numbers), own_probabilities, strict=True)
+                yield Prediction(str(paths[place]), tuple(best))

@@ -1,0 +1,43 @@
+"""Everything that learning changes, as one immutable value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from cotransport.data import Label
+from cotransport.data.memory import Memory
+from cotransport.transport import sources
+
+if TYPE_CHECKING:
+    from cotransport.networks.network import Network
+
+
+@dataclass(frozen=True)
+class State:
+    """A classifier between two tasks."""
+
+    classes: tuple[Label, ...]
+    """Names in order of arrival."""
+    task_sizes: tuple[int, ...]
+    """The number of new classes in each task."""
+    image_size: int
+    network: Network
+    memory: Memory
+    plan: Tensor | None = None
+    """The plan (old classes, new classes) that gave the newest classes their first weights; None if those were random."""
+
+    def built_from(self) -> dict[Label, dict[Label, float]]:
+        """For each of the newest classes the old classes' shares in its first weights, largest first.
+
+        Empty if the weights were not transported.
+        """
+        if self.plan is None:
+            return {}
+        old, new = self.classes[: len(self.plan)], self.classes[len(self.plan) :]
+        return {
+            name: dict(sorted(zip(old, shares, strict=True), key=lambda source: -source[1]))
+            for name, shares in zip(new, sources(self.plan).T.tolist(), strict=True)
+        }
