@@ -1,0 +1,197 @@
+"""Resumable work on disk: a run of an experiment, or a lesson of a model.
+
+A job learns one task after another. Its record, `job.json`, says what the job is and what was settled about each
+training before its first step. However a process ends, the same job resumes from the last checkpoint and finishes with
+the same result as an undisturbed one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from cotransport.errors import CotransportError
+from cotransport.model.folder import ModelFolder
+from cotransport.system import signals
+from cotransport.system.files import read_json, storage_errors, write_json
+
+if TYPE_CHECKING:
+    from cotransport.training.loop import TrainingControl
+    from cotransport.training.processes import Processes
+    from cotransport.training.progress import ProgressListener, TrainingProgress
+
+JOB = "job.json"
+
+
+class Listener(Protocol):
+    """Hears how work goes on: one run after another, or a single lesson."""
+
+    def planned(self, jobs: int, kept: Sequence[str]) -> None:
+        """`jobs` jobs will be done. Those named in `kept` were finished earlier and are kept."""
+
+    def job_started(self, title: str, notes: Sequence[str], work: Sequence[float], tasks_done: int) -> None:
+        """A job starts, or resumes after some tasks. `work` is what each task costs, in any unit."""
+
+    def training(self, progress: TrainingProgress) -> None:
+        """The training of a task goes on."""
+
+    def task_done(self, summary: str, details: str) -> None:
+        """A task is learned and evaluated."""
+
+
+class NullListener:
+    """Ignores everything. All processes but the first one have it."""
+
+    def planned(self, jobs: int, kept: Sequence[str]) -> None:
+        """Do nothing."""
+
+    def job_started(self, title: str, notes: Sequence[str], work: Sequence[float], tasks_done: int) -> None:
+        """Do nothing."""
+
+    def training(self, progress: TrainingProgress) -> None:
+        """Do nothing."""
+
+    def task_done(self, summary: str, details: str) -> None:
+        """Do nothing."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True)
+
+
+class TrainingRecord(_Record):
+    """What was settled about a task's training before its first step."""
+
+    epochs: int = Field(ge=1)
+    threads: int | None = Field(default=None, ge=1)
+    """Threads on the CPU; None if they were not recorded."""
+
+
+class JobRecord(_Record):
+    """What a job is, and what was settled about its trainings."""
+
+    request: dict[str, Any]
+    """What was asked for, by name."""
+    data: str
+    """The images, as the user names them."""
+    fingerprint: str
+    """Fingerprint of the images."""
+    trainings: dict[int, TrainingRecord] = {}
+    """By task, counted from 0."""
+
+    @property
+    def id(self) -> str:
+        """The same for the same request on the same images, and for no other job."""
+        return hashlib.sha256(json.dumps([self.request, self.fingerprint], sort_keys=True).encode()).hexdigest()
+
+
+def differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    """The names of requests that differ, for an error message."""
+    return [name for name, value in wanted.items() if found.get(name) != value]
+
+
+def read_record(folder: Path) -> JobRecord | None:
+    """The record of the job in a folder, None if there is none. ValueError if it is damaged."""
+    try:
+        return JobRecord.model_validate(_whole_keys(read_json(folder / JOB)))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise ValueError(str(error).splitlines()[0]) from None
+
+
+def _whole_keys(values: Any) -> Any:  # noqa: ANN401 (whatever is in the file)
+    """JSON has no whole numbers as keys."""
+    trainings = values.get("trainings") if isinstance(values, dict) else None
+    if not isinstance(trainings, dict) or not all(key.isdecimal() for key in trainings):
+        return values
+    return values | {"trainings": {int(key): value for key, value in trainings.items()}}
+
+
+class Job:
+    """A job in progress. Whoever has one also holds the lock of the job's model folder."""
+
+    def __init__(self, folder: Path, record: JobRecord, processes: Processes) -> None:
+        self.folder, self.record = folder, record
+        self._processes = processes
+        self.last_progress: TrainingProgress | None = None
+
+    def control(self, task: int, listener: ProgressListener) -> TrainingControl:
+        """How the training of a task resumes, and who hears of it. Its epochs and threads are recorded on the way."""
+        from cotransport.training.checkpoints import Checkpoints
+        from cotransport.training.loop import TrainingControl
+
+        settled = self.record.trainings.get(task)
+        self.last_progress = None
+
+        def listen(progress: TrainingProgress) -> None:
+            if self.last_progress is None:
+                self.settle(task, TrainingRecord(epochs=progress.epochs, threads=progress.threads))
+            self.last_progress = progress
+            listener(progress)
+
+        return TrainingControl(
+            listener=listen,
+            epochs=settled.epochs if settled else None,
+            threads=settled.threads if settled else None,
+            checkpoints=Checkpoints(self.folder / str(task)),
+        )
+
+    def settle(self, task: int, training: TrainingRecord) -> None:
+        """Record what was settled about a training."""
+        self.record = self.record.model_copy(update={"trainings": {**self.record.trainings, task: training}})
+        self.save()
+
+    def save(self) -> None:
+        """Write the record. From now on, the job counts as started."""
+        if self._processes.is_first:
+            with storage_errors(self.folder):
+                self.folder.mkdir(parents=True, exist_ok=True)
+            write_json(self.folder / JOB, self.record.model_dump(mode="json"))
+
+    def remove_checkpoints(self) -> None:
+        """Remove the checkpoints of all tasks. Call it once the state that they led to is saved."""
+        if self._processes.is_first:
+            for task in self.record.trainings:
+                shutil.rmtree(self.folder / str(task), ignore_errors=True)
+
+    def remove(self) -> None:
+        """Remove the job's folder: it is finished, or will never be."""
+        if self._processes.is_first:
+            remove_job(self.folder)
+
+
+def remove_job(folder: Path) -> None:
+    """Remove a job's folder, if there is one."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Finish the block before a signal stops the process. A training inside saves a checkpoint and stops at once."""
+    with signals.deferred():
+        yield
+    if signals.requested():
+        signals.stop()
+
+
+@contextmanager
+def locked(model: ModelFolder, processes: Processes) -> Iterator[None]:
+    """Keep other writers out of a model folder. The first process holds the lock for all."""
+    with ExitStack() as opened:
+        processes.decide_once(lambda: opened.enter_context(model.locked()))
+        yield
+
+
+def difference_error(
+    kind: type[CotransportError], folder: Path, what: str, names: Sequence[str], remedy: str
+) -> CotransportError:
+    """The error for an earlier job that differs from what is asked for now."""
+    return kind(f"{folder}: {what}, and what is asked for now differs in {', '.join(names)}. {remedy}")
