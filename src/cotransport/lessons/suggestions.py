@@ -12,34 +12,34 @@ from cotransport.data import LabelledImages, sample
 from cotransport.data.images import IN_MEMORY_SIDE, LARGEST_SIDE
 
 STEPS = 600
-"""Steps of a lesson,"""
-EPOCHS = 10, 60
-"""in at least and at most so many epochs."""
-BATCHES = 16
-"""Steps of an epoch, at least, before batches get larger."""
-RATE = 0.4
-"""Peak learning rate of a fresh network in batches of 128; proportional to the batch size."""
-IMAGES_LOOKED_AT = 64
+"""Training steps of a lesson, as far as the bounds on epochs allow."""
+FEWEST_EPOCHS, MOST_EPOCHS = 10, 60
+STEPS_PER_EPOCH = 16
+"""An epoch has at least this many steps before batches get larger."""
+LEARNING_RATE = 0.4
+"""Peak learning rate of a fresh network at batch size 128. It is proportional to the batch size."""
+IMAGES_CHECKED = 64
+"""Images, at most, that are checked for colour."""
 
 
-def largest_side(gpu: bool) -> int:
-    """The side up to which images are looked at in their own size."""
-    return LARGEST_SIDE if gpu else IN_MEMORY_SIDE
+def largest_side(is_gpu: bool) -> int:
+    """The largest side at which images keep their own size."""
+    return LARGEST_SIDE if is_gpu else IN_MEMORY_SIDE
 
 
-def suggested(data: LabelledImages, exemplars: int, *, gpu: bool) -> dict[str, Any]:
-    """Settings, by section, for a lesson on these images and so many exemplars of earlier ones."""
+def suggest(data: LabelledImages, exemplars: int, *, is_gpu: bool) -> dict[str, Any]:
+    """Settings, by section, for a lesson on these images and some exemplars of earlier ones."""
     images = len(data) + exemplars
-    batch = 2 ** min(7, max(4, int(math.log2(max(1, images / BATCHES)))))
-    epochs = min(EPOCHS[1], max(EPOCHS[0], math.ceil(STEPS * batch / images)))
-    rate = RATE * batch / 128
+    batch_size = 2 ** min(7, max(4, int(math.log2(max(1, images / STEPS_PER_EPOCH)))))
+    epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(STEPS * batch_size / images)))
+    rate = LEARNING_RATE * batch_size / 128
     return {
         "method": "coil-tuned",
-        "backbone": "resnet18" if gpu else "fast",
+        "backbone": "resnet18" if is_gpu else "fast",
         "memory": {"per_class": 50},
         "schedule": {
             "epochs": epochs,
-            "batch_size": batch,
+            "batch_size": batch_size,
             "learning_rate": rate,
             "later_learning_rate": rate / 2,
             "shape": "one-cycle",
@@ -52,6 +52,6 @@ def suggested(data: LabelledImages, exemplars: int, *, gpu: bool) -> dict[str, A
 
 
 def is_grey(data: LabelledImages) -> bool:
-    """Whether images are without colour, as far as a sample tells: digits, scans, x-rays, where left is not right."""
-    pixels = sample(data.images, IMAGES_LOOKED_AT)
+    """Whether a sample of the images has no colour, as digits, scans and x-rays: those must not be mirrored."""
+    pixels = sample(data.images, IMAGES_CHECKED)
     return bool((pixels[:, :1] == pixels).all())

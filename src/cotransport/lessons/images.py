@@ -1,0 +1,90 @@
+"""The images of a lesson: which are trained on, and which are held out for testing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from cotransport.data import DataSet, Images, Label, LabelledImages, Source, concatenate, open_source, prefer_folder, resize
+from cotransport.data.memory import Memory
+from cotransport.data.splits import Splits, hold_out
+from cotransport.errors import ConfigError, DataError
+from cotransport.lessons.options import LessonOptions
+from cotransport.model.pool import image_digest
+from cotransport.model.snapshot import Snapshot
+from cotransport.settings.sections import Data, validated
+
+MOST_HELD_OUT = 50
+"""Held-out images of each class, at most."""
+
+
+def open_lesson_source(data: str, image_size: int | None, options: LessonOptions) -> Source:
+    """The source of labelled images that a user names; an error if it has no classes."""
+    if "image_size" in options.data:
+        raise ConfigError("data.image_size: a model has one for life. Give it with --image-size when it is made")
+    settings = {**options.data, "source": prefer_folder(data), "image_size": image_size}
+    source = open_source(validated(Data, settings, "data"))
+    _ = source.classes
+    return source
+
+
+def read_images(source: Source, image_size: int | None, largest_side: int) -> Splits:
+    """A source's images in the size that the network sees: the model's, or their own up to a largest side."""
+    train, test = source.splits()
+    size = min(train.images.size, largest_side) if image_size is None else image_size
+    train = replace(train, images=resize(train.images, size))
+    return Splits(train, test and replace(test, images=resize(test.images, size)))
+
+
+def divide(images: Splits, known: Sequence[Label], held_out: Memory, share: float) -> DataSet:
+    """Images to train on and images to hold out.
+
+    Known classes keep the held-out images that they have, and none of these is trained on.
+    """
+    train, test = images
+    is_known = torch.tensor([name in known for name in train.classes])[train.labels]
+    more, new = (train.take(torch.nonzero(kind).flatten()) for kind in (is_known, ~is_known))
+    if test is None:
+        new, test = hold_out(new, share, MOST_HELD_OUT)
+    else:
+        fresh = [number for number, name in enumerate(test.classes) if name not in known]
+        kept = [torch.nonzero(test.labels == number).flatten()[:MOST_HELD_OUT] for number in fresh]
+        test = test.take(torch.cat(kept) if kept else torch.empty(0, dtype=torch.int64))
+    if not known or not len(more):
+        return DataSet(new, test)
+    more = _without(more, held_out)
+    both = replace(new, images=concatenate([more.images, new.images]), labels=torch.cat([more.labels, new.labels]))
+    return DataSet(both, test)
+
+
+def merge_held_out(before: Snapshot | None, test: LabelledImages, classes: Sequence[Label]) -> Memory:
+    """The held-out images of all classes: those that are there, then the new ones."""
+    kept = () if before is None else before.held_out.exemplars
+    parts: list[Images] = []
+    for number, name in enumerate(classes):
+        own: list[Images] = [kept[number]] if number < len(kept) else []
+        if name in test.classes:
+            own.append(test.images.take(torch.nonzero(test.labels == test.classes.index(name)).flatten()).detached())
+        parts.append(concatenate(own) if own else test.images.first(0))
+    return Memory(tuple(parts))
+
+
+def labelled_images(snapshot: Snapshot, data: str, options: LessonOptions) -> LabelledImages:
+    """Labelled images of a model's classes: a source's test part, if it has one, or all of its images."""
+    known = snapshot.classes
+    source = open_lesson_source(data, snapshot.image_size, options)
+    never = [name for name in source.classes if name not in known]
+    if never:
+        some = ", ".join(str(name) for name in known[:12]) + (", ..." if len(known) > 12 else "")
+        raise DataError(f"the class {never[0]!r} was never learned. Leave it out. Known: {some}")
+    train, test = source.splits()
+    return (train if test is None else test).renumbered(known)
+
+
+def _without(data: LabelledImages, others: Memory) -> LabelledImages:
+    """The images that are not among others."""
+    seen = {image_digest(images.item(place)) for images in others.exemplars for place in range(len(images))}
+    other = [image_digest(data.images.item(place)) not in seen for place in range(len(data))]
+    return data.take(torch.nonzero(torch.tensor(other)).flatten())

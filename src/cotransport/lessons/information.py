@@ -1,0 +1,100 @@
+"""What there is to say of a model folder, and going back to another version. Nothing here needs torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cotransport.errors import ConfigError, ModelError
+from cotransport.jobs import read_record
+from cotransport.lessons.records import read_report
+from cotransport.methods import make_method
+from cotransport.model.folder import ModelFolder
+from cotransport.model.manifest import Facts
+from cotransport.settings.sections import Backbone, validated
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """A model and its versions as plain values. A damaged version is listed with what is wrong with it."""
+    folder = ModelFolder(path)
+    manifest = folder.manifest()
+    finished: set[str] = set()
+    facts: dict[int, Facts] = {}
+    versions: list[dict[str, Any]] = []
+    for version in manifest.versions:
+        entry: dict[str, Any] = {"version": version.number, "parent": version.parent, "made": version.made}
+        entry |= {"refused": version.refused, "damaged": None}
+        entry["bytes"] = sum(file.bytes for file in version.files.values())
+        try:
+            own, report = folder.facts(version), read_report(folder, version)
+        except ModelError as error:
+            versions.append(entry | {"damaged": str(error)})
+            continue
+        facts[version.number] = own
+        before = facts[version.parent].classes if version.parent in facts else ()
+        entry |= {
+            "classes": len(own.classes),
+            "new_classes": [name for name in own.classes if name not in before],
+            "exemplars": own.exemplars,
+            "held_out": own.held_out,
+            "accuracy": report and report.accuracy,
+            "accuracy_lost": report and report.accuracy_lost,
+        }
+        versions.append(entry)
+        if report is not None:
+            finished.add(report.lesson.id)
+    if manifest.current not in facts:
+        broken = [entry["damaged"] for entry in versions if entry["version"] == manifest.current]
+        raise ModelError(broken[0] if broken else f"{path}: no version is current. Choose one with rollback --to")
+    current = facts[manifest.current]
+    return {
+        "current": manifest.current,
+        "method": _method_title(current),
+        "backbone": _backbone_name(current),
+        "image_size": current.image_size,
+        "classes": list(current.classes),
+        "exemplars": current.exemplars,
+        "held_out": current.held_out,
+        "bytes": sum(entry["bytes"] for entry in versions) + sum(file.bytes for file in manifest.images.values()),
+        "unfinished": _unfinished_lesson(folder, finished),
+        "versions": versions,
+    }
+
+
+def rollback(path: Path, to: int | None = None) -> tuple[int, int]:
+    """Make an earlier version current, by default the current one's parent; returns both numbers, the old one first."""
+    folder = ModelFolder(path)
+    folder.manifest()  # raises an error before a lock is made in a folder that is not a model
+    with folder.locked():
+        manifest = folder.manifest()
+        current = manifest.current
+        if current is None:
+            raise ModelError(f"{path}: no version is current")
+        target = manifest.version(current).parent if to is None else to
+        if target is None:
+            raise ModelError(f"{path}: version {current} is the first one, so there is none before it")
+        folder.make_current(target)
+    return current, target
+
+
+def _unfinished_lesson(folder: ModelFolder, finished: set[str]) -> str | None:
+    """The images of a lesson that was started and not finished."""
+    try:
+        record = read_record(folder.unfinished)
+    except ValueError:
+        return None
+    return None if record is None or record.id in finished else record.data
+
+
+def _method_title(facts: Facts) -> str:
+    return make_method(facts.settings.get("method", "")).title
+
+
+def _backbone_name(facts: Facts) -> str:
+    named = facts.settings.get("backbone")
+    if named is None:
+        return "the user's own module"
+    try:
+        return validated(Backbone, {"name": named} if isinstance(named, str) else named, "backbone").name
+    except ConfigError as error:
+        raise ModelError(f"the model's settings cannot be used: {error}") from None

@@ -1,0 +1,101 @@
+"""What a lesson leaves in a version's `metrics.json`. Nothing here needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+
+from cotransport.errors import ModelError
+from cotransport.model.folder import ModelFolder
+from cotransport.model.manifest import VersionRecord
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+class ClassAccuracy(_Record):
+    """A class before and after a lesson: accuracy in percent on its held-out images, None where there is none."""
+
+    name: str | int
+    images: int
+    before: float | None
+    """None for a new class."""
+    after: float | None
+
+
+class LessonRecord(_Record):
+    """What a lesson taught."""
+
+    id: str
+    """The same for the same images, settings and parent version."""
+    data: str
+    """The images, as the user named them."""
+    data_id: str
+    """Fingerprint of the images."""
+    images: int
+    new_classes: list[str | int]
+    extended_classes: list[str | int]
+    epochs: int | None = None
+    """None if nothing was trained."""
+
+
+class LessonReport(_Record):
+    """The outcome of a lesson. Accuracies in percent of the held-out images."""
+
+    lesson: LessonRecord
+    chosen: dict[str, Any]
+    """Settings that the user has asked for, in this lesson or an earlier one."""
+    per_class: list[ClassAccuracy]
+    accuracy: float | None
+    """On all classes."""
+    old_before: float | None
+    """Before the lesson, on the classes that were known then."""
+    old_after: float | None
+    """After the lesson, on the same classes."""
+    accuracy_lost: float | None = Field(
+        validation_alias=AliasChoices("accuracy_lost", "forgetting"), serialization_alias="forgetting"
+    )
+    """Points of accuracy that the classes known before have lost in this lesson; None for the first lesson. Every held-out
+    image counts the same. (The forgetting of an experiment is another measure: see `metrics.forgetting`.)"""
+    times: dict[str, Any]
+
+
+class LessonOutcome(NamedTuple):
+    """A lesson's report, and the version it led to."""
+
+    version: int
+    report: LessonReport
+    refused: str | None
+    """Why the version is not current, if it is not."""
+    already: bool
+    """Whether the model had learned exactly these images before, so that nothing was trained."""
+    parent: int | None
+    """The version that was taught."""
+    promoted: bool = False
+    """Whether an existing version was made current."""
+
+
+def mean_accuracy(classes: Sequence[ClassAccuracy], when: Literal["before", "after"]) -> float | None:
+    """Percentage of the held-out images that are recognised; None without images."""
+    tested = [(value, one.images) for one in classes if (value := getattr(one, when)) is not None]
+    images = sum(count for _, count in tested)
+    return sum(value * count for value, count in tested) / images if images else None
+
+
+def read_report(folder: ModelFolder, version: VersionRecord) -> LessonReport | None:
+    """A version's report; None if it was saved from Python, without a lesson."""
+    metrics = folder.metrics(version)
+    return parse_report(metrics, f"{folder.path}, version {version.number}") if metrics else None
+
+
+def parse_report(metrics: Mapping[str, Any], where: str) -> LessonReport:
+    """The report in a version's metrics."""
+    try:
+        return LessonReport.model_validate(metrics)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise ModelError(f"{where}: metrics: {field}: {first['msg']}. Restore it from a backup") from None

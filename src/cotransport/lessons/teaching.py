@@ -1,0 +1,291 @@
+"""Lessons: teach a model new classes, compare it with the version before, and keep or refuse the new version.
+
+All of this lies around the learner, so an experiment does none of it.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from cotransport import jobs
+from cotransport.data import Label, LabelledImages
+from cotransport.data.fingerprint import fingerprint
+from cotransport.data.memory import Memory
+from cotransport.data.splits import Splits
+from cotransport.errors import ConfigError, CotransportWarning, DataError, ModelError, TrainingError
+from cotransport.jobs import Job, JobRecord, Listener, NullListener
+from cotransport.learner.learning import check_new_classes, learned
+from cotransport.learner.prediction import Predictor
+from cotransport.learner.settings import LearnerSettings
+from cotransport.learner.snapshots import restored, snapshot_of
+from cotransport.learner.state import State
+from cotransport.lessons.comparison import compare
+from cotransport.lessons.images import divide, merge_held_out, open_lesson_source, read_images
+from cotransport.lessons.options import LessonOptions, lesson_settings, merge_choices
+from cotransport.lessons.records import (
+    ClassAccuracy,
+    LessonOutcome,
+    LessonRecord,
+    LessonReport,
+    mean_accuracy,
+    read_report,
+)
+from cotransport.lessons.suggestions import largest_side, suggest
+from cotransport.lessons.wording import lesson_notes
+from cotransport.model.manifest import VersionRecord
+from cotransport.model.snapshot import Snapshot
+from cotransport.model.store import ModelStore
+from cotransport.system.files import storable_name
+from cotransport.training.processes import processes_for
+
+
+def learn(
+    folder: Path,
+    data: str,
+    options: LessonOptions = LessonOptions(),
+    *,
+    overwrite: bool = False,
+    listener: Listener = NullListener(),
+) -> LessonOutcome:
+    """Teach a model the classes in some data, or make a new model. The same lesson resumes if it was not finished.
+
+    overwrite : discard an unfinished lesson.
+    """
+    processes, store = processes_for(options.device), ModelStore(folder)
+    listener = listener if processes.is_first else NullListener()
+    size = _image_size(store, options)
+    source = open_lesson_source(data, size, options)  # an error before a folder is made for the model
+    with jobs.locked(store, processes):
+        model = _open_model(store, options)
+        processes.decide_once(lambda: _remove_leftovers(model))
+        chosen = merge_choices(options, model.snapshot, model.report.chosen if model.report else None)
+        taught = [{*lesson.new_classes, *lesson.extended_classes} for lesson in model.lessons.values()]
+        if options.known_classes == "refuse" and set(source.classes) not in taught:  # before any image is read
+            check_new_classes(source.classes, model.classes)
+        is_gpu = processes.device.type != "cpu"
+        images = read_images(source, model.snapshot.image_size if model.snapshot else size, largest_side(is_gpu))
+        lesson = _prepare(model, storable_name(data), images, chosen, options, is_gpu=is_gpu)
+        repeated = processes.decide_once(lambda: _promote_if_already_learned(model, lesson, options))
+        if repeated is not None:
+            return repeated
+        record = processes.decide_once(lambda: _resume_or_start(store, lesson.record, overwrite=overwrite))
+        job = Job(store.unfinished, record, processes)
+        with jobs.uninterrupted():
+            try:
+                outcome = _teach(model, lesson, job, options, listener)
+            except (ConfigError, DataError, TrainingError):  # it would fail in the same way again
+                job.remove()
+                raise
+        return outcome
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A model folder before a lesson."""
+
+    store: ModelStore
+    versions: Sequence[VersionRecord] = ()
+    current: int | None = None
+    snapshot: Snapshot | None = None
+    state: State | None = None
+    settings: LearnerSettings | None = None
+    report: LessonReport | None = None
+    """Of the current version; None if it was saved from Python."""
+    lessons: Mapping[int, LessonRecord] = field(default_factory=dict)
+    """The lesson of each version that was made by one."""
+
+    @property
+    def classes(self) -> tuple[Label, ...]:
+        """The known classes."""
+        return () if self.snapshot is None else self.snapshot.classes
+
+    @property
+    def held_out(self) -> Memory:
+        """The held-out images."""
+        return Memory() if self.snapshot is None else self.snapshot.held_out
+
+
+@dataclass(frozen=True)
+class _PreparedLesson:
+    """A lesson that is ready to run."""
+
+    settings: LearnerSettings
+    chosen: dict[str, Any]
+    train: LabelledImages
+    test: LabelledImages
+    record: JobRecord
+
+
+def _image_size(store: ModelStore, options: LessonOptions) -> int | None:
+    """The size that the model sees, or that the user asks for; None if the images decide."""
+    if store.exists:
+        manifest = store.manifest()
+        if manifest.current is not None:
+            return store.facts(manifest.version(manifest.current)).image_size
+    size: int | None = options.chosen.get("image_size")  # the source validates it
+    return size
+
+
+def _open_model(store: ModelStore, options: LessonOptions) -> _Model:
+    """The model in a folder, or an empty one. Damage is found now, not after the training."""
+    if not store.exists:
+        return _Model(store)
+    manifest = store.manifest()
+    if manifest.current is None:
+        raise ModelError(f"{store.path}: no version is current. Choose one with `cotransport rollback --to`")
+    snapshot, report = store.read(manifest.current), read_report(store, manifest.version(manifest.current))
+    _ = snapshot.memory.exemplars, snapshot.held_out.exemplars, store.stored_images(manifest)
+    state, settings = restored(snapshot, device=options.device)
+    lessons: dict[int, LessonRecord] = {}
+    for version in manifest.versions:
+        with suppress(ModelError):  # a damaged version does not stop the current one from learning
+            if (found := read_report(store, version)) is not None:
+                lessons[version.number] = found.lesson
+    return _Model(store, manifest.versions, manifest.current, snapshot, state, settings, report, lessons)
+
+
+def _remove_leftovers(model: _Model) -> None:
+    """Remove an unfinished lesson without a record, or with a finished version: its process was killed at the end."""
+    try:
+        record = jobs.read_record(model.store.unfinished)
+    except ValueError:
+        record = None
+    if record is None or record.id in {lesson.id for lesson in model.lessons.values()}:
+        jobs.remove_job(model.store.unfinished)
+
+
+def _prepare(
+    model: _Model, data: str, images: Splits, chosen: dict[str, Any], options: LessonOptions, *, is_gpu: bool
+) -> _PreparedLesson:
+    """Divide a lesson's images and settle its settings."""
+    train, test = divide(images, model.classes, model.held_out, options.held_out)
+    exemplars = 0 if model.snapshot is None else len(model.snapshot.memory)
+    suggestion = suggest(train, exemplars, is_gpu=is_gpu)
+    settings = lesson_settings(model.settings, chosen, suggestion, options.device)
+    if options.max_forgetting is not None and model.snapshot is not None and not len(model.held_out):
+        raise ConfigError(
+            "max_forgetting: no images of the known classes are held out in this model, so what is forgotten cannot be "
+            "measured. Leave it out"
+        )
+    request = {
+        "parent": model.current,
+        "held_out": options.held_out,
+        "known_classes": options.known_classes,
+        "settings": settings.plain(),
+    }
+    record = JobRecord(request=request, data=data, fingerprint=fingerprint(images))
+    return _PreparedLesson(settings, chosen, train, test, record)
+
+
+def _promote_if_already_learned(
+    model: _Model, lesson: _PreparedLesson, options: LessonOptions
+) -> LessonOutcome | None:
+    """The outcome of the same lesson, if it was finished before. Its version becomes current unless it is refused."""
+    same = [number for number, finished in model.lessons.items() if finished.id == lesson.record.id]
+    current = model.report.lesson if model.report else None
+    if current is not None and current.data_id == lesson.record.fingerprint and model.current is not None:
+        same = [model.current]  # the same images, perhaps with other settings
+    if not same:
+        return None
+    version = next(one for one in model.versions if one.number == same[-1])
+    report = read_report(model.store, version)
+    assert report is not None
+    refused = None if version.number == model.current else _refusal(report, options.max_forgetting)
+    promoted = refused is None and version.number != model.current
+    if promoted:
+        model.store.make_current(version.number)
+    return LessonOutcome(version.number, report, refused, already=True, parent=version.parent, promoted=promoted)
+
+
+def _resume_or_start(store: ModelStore, record: JobRecord, *, overwrite: bool) -> JobRecord:
+    """The record of the same lesson if it was started before, or a new one. Another unfinished lesson is an error."""
+    found = None if overwrite else jobs.read_record(store.unfinished)
+    if found is not None and found.id == record.id:
+        return found
+    if found is not None and found.request.get("parent") == record.request["parent"]:
+        names = jobs.differences(record.request, found.request)
+        has_other_images = found.fingerprint != record.fingerprint
+        if has_other_images and found.data != record.data:
+            names = ["data", *names]
+        if names:
+            raise jobs.difference_error(
+                ModelError,
+                store.path,
+                f"a lesson from {found.data} is not finished",
+                names,
+                "Repeat its command to resume it, or discard it with --overwrite",
+            )
+        message = f"{record.data}: the images have changed since this lesson was started, so it starts again"
+        warnings.warn(message, CotransportWarning, stacklevel=2)
+    jobs.remove_job(store.unfinished)
+    return record
+
+
+def _teach(
+    model: _Model, lesson: _PreparedLesson, job: Job, options: LessonOptions, listener: Listener
+) -> LessonOutcome:
+    """Learn, compare with the version before, and write the new version."""
+    started, store, settings = time.perf_counter(), model.store, lesson.settings
+    notes = lesson_notes(settings, lesson.train, lesson.test, is_first=model.state is None)
+    listener.job_started("", notes, work=[1.0], tasks_done=0)
+    control = job.control(0, listener.training)
+    state = learned(
+        model.state, lesson.train, settings, extend=options.known_classes == "extend", control=control
+    )
+    before = Predictor(model.state, model.settings) if model.state and model.settings else None
+    held_out = merge_held_out(model.snapshot, lesson.test, state.classes)
+    per_class = compare(before, Predictor(state, settings), held_out)
+    record = LessonRecord(
+        id=job.record.id,
+        data=lesson.record.data,
+        data_id=job.record.fingerprint,
+        images=len(lesson.train),
+        new_classes=[name for name in lesson.train.classes if name not in model.classes],
+        extended_classes=[name for name in lesson.train.classes if name in model.classes],
+        epochs=job.last_progress.epochs if job.last_progress else None,
+    )
+    report = _report(record, lesson.chosen, per_class, len(model.classes), time.perf_counter() - started)
+    refused = _refusal(report, options.max_forgetting)
+    metrics = report.model_dump(mode="json", by_alias=True)
+    snapshot = replace(snapshot_of(state, settings), held_out=held_out, metrics=metrics)
+
+    def write() -> int:
+        number = store.write(snapshot, parent=model.current, refused=refused)
+        jobs.remove_job(store.unfinished)
+        return number
+
+    version = processes_for(options.device).decide_once(write)
+    return LessonOutcome(version, report, refused, already=False, parent=model.current)
+
+
+def _report(
+    lesson: LessonRecord, chosen: Mapping[str, Any], per_class: list[ClassAccuracy], known: int, seconds: float
+) -> LessonReport:
+    old_before = mean_accuracy(per_class[:known], "before")
+    old_after = mean_accuracy(per_class[:known], "after")
+    return LessonReport(
+        lesson=lesson,
+        chosen=dict(chosen),
+        per_class=per_class,
+        accuracy=mean_accuracy(per_class, "after"),
+        old_before=old_before,
+        old_after=old_after,
+        accuracy_lost=None if old_before is None or old_after is None else old_before - old_after,
+        times={"seconds": seconds},
+    )
+
+
+def _refusal(report: LessonReport, max_forgetting: float | None) -> str | None:
+    """Why a version is not made current, None if it is."""
+    if max_forgetting is None or report.accuracy_lost is None or report.accuracy_lost <= max_forgetting:
+        return None
+    return (
+        f"the classes known before lose {report.accuracy_lost:.1f} points (from {report.old_before:.1f} to "
+        f"{report.old_after:.1f} %), and {max_forgetting:g} are allowed"
+    )

@@ -1,0 +1,42 @@
+"""A lesson's settings in words."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from cotransport.data import LabelledImages
+from cotransport.learner.settings import LearnerSettings
+from cotransport.lessons.suggestions import is_grey
+
+
+def lesson_notes(settings: LearnerSettings, train: LabelledImages, test: LabelledImages, *, is_first: bool) -> list[str]:
+    """What is learned from how many images, and with which settings."""
+    schedule, method, size = settings.schedule, settings.method, train.images.size
+    epochs = "1 epoch" if schedule.epochs == 1 else f"{schedule.epochs} epochs"
+    length = epochs if schedule.seconds_per_task is None else f"epochs for about {schedule.seconds_per_task:g} s"
+    rate = schedule.learning_rate
+    if not is_first and not method.from_scratch:
+        rate = schedule.later_learning_rate or rate
+    mirrored = "images mirrored" if settings.augmentation.flip else "images not mirrored"
+    if not settings.augmentation.flip and is_grey(train):
+        mirrored += " (they are grey)"
+    classes = "1 class" if len(train.classes) == 1 else f"{len(train.classes)} classes"
+    images = "1 image" if len(train) == 1 else f"{len(train):,} images"
+    return [
+        f"{classes}, {images} to train on and {len(test):,} held out for testing",
+        f"{method.title}, backbone {_backbone(settings)}, {size} x {size} pixels, exemplars: {_exemplars(settings)}",
+        f"{length} in batches of {schedule.batch_size}, learning rate {rate:g}, {mirrored}",
+    ]
+
+
+def _exemplars(settings: LearnerSettings) -> str:
+    budget = settings.method.budget(settings.memory)
+    if budget is None:
+        return "all images"
+    if budget.per_class:
+        return f"{budget.per_class} of each class"
+    return f"{budget.total:,} in all" if budget.total else "none"
+
+
+def _backbone(settings: LearnerSettings) -> str:
+    return "the user's own module" if isinstance(settings.backbone, nn.Module) else settings.backbone.name
