@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -107,6 +108,11 @@ class Result(_Record):
     environment: dict[str, Any]
 
     @property
+    def folder(self) -> str:
+        """The name of the run's folder."""
+        return f"{self.label}-seed{self.seed}"
+
+    @property
     def curve(self) -> list[float]:
         """The metric after each task."""
         return [_number(getattr(step, self.metric)) for step in self.steps]
@@ -148,6 +154,14 @@ def find_results(*folders: Path) -> list[Result]:
         names = ", ".join(str(folder) for folder in folders)
         raise RunError(f"{names}: no finished run in it (no {RESULT}). `cotransport run` makes one")
     return [Result.load(path) for path in paths]
+
+
+def with_other_results(results: Sequence[Result], folder: Path) -> list[Result]:
+    """These results and all others in the folder, sorted by the name of their run's folder."""
+    own = {result.folder: result for result in results}
+    found = {path.parent.name: path for path in folder.glob(f"*/{RESULT}")}
+    others = {name: Result.load(path) for name, path in found.items() if name not in own}
+    return [result for _, result in sorted((own | others).items())]
 
 
 def _number(value: float | None) -> float:

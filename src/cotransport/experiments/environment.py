@@ -1,0 +1,45 @@
+"""What a result was computed with."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from cotransport.training.processes import Processes
+from cotransport.version import __version__
+
+
+def environment(processes: Processes, threads: int | None = None) -> dict[str, Any]:
+    """Releases, device, threads, and the command."""
+    return {
+        "cotransport": __version__,
+        "commit": _commit(),
+        "command": " ".join(["cotransport", *sys.argv[1:]]),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "device": str(processes.device),
+        "processes": processes.count,
+        "threads": threads or torch.get_num_threads(),
+        "cores": os.cpu_count(),
+    }
+
+
+def _commit() -> str | None:
+    """The commit of the checkout that this package runs from; None if it is not a checkout."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        found = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None
