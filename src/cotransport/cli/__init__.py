@@ -1,4 +1,4 @@
-"""The command: verbs over the library's nouns."""
+"""The command: verbs over the library's nouns. Heavy libraries are imported by the command that needs them."""
 
 from cotransport.cli.main import main
 

@@ -1,4 +1,4 @@
-"""What both halves of the command share: where they print, and how words from outside are shown."""
+"""Where the command prints, and how text from outside is shown."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from cotransport.system import signals
 out = Console()
 err = Console(stderr=True)
 FLAG = " "
-"""What stands for the value of an option that has none; typer would say <bool>."""
+"""Metavar of an option without a value; typer would show <bool>."""
 
 
-def visible(words: object) -> str:
-    r"""Words from outside, such as file names, with nothing in them that a terminal would obey.
+def visible(text: object) -> str:
+    r"""Text from outside, such as file names, with control characters escaped.
 
     >>> visible("a\x1b[2J.png")
     'a\\x1b[2J.png'
     """
-    letters = (letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(words))
+    letters = (letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(text))
     return "".join(letters)
 
 
-def markup(words: object) -> str:
-    """The same for our consoles, line by line, where brackets would be markup."""
-    return escape("\n".join(visible(line) for line in str(words).split("\n")))
+def markup(text: object) -> str:
+    """Text from outside for a rich console: visible, line by line, with brackets escaped."""
+    return escape("\n".join(visible(line) for line in str(text).split("\n")))
 
 
 def print_json(values: object, indent: int | None = 1) -> None:
-    """Print JSON in which all that is not printable, as in hostile names, is escaped."""
+    """Print JSON in which unprintable characters, as in hostile names, are escaped."""
     text = json.dumps(values, indent=indent, ensure_ascii=False)
-    lines = (line if line.isprintable() else _escaped(line) for line in text.split("\n"))
+    lines = (line if line.isprintable() else _escape(line) for line in text.split("\n"))
     print("\n".join(lines))
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text)
 
 
 @contextmanager
-def told_how_to_go_on(command: str) -> Iterator[None]:
-    """After a signal, say that all is saved and what to type."""
+def resume_hint(command: str) -> Iterator[None]:
+    """After a signal, say that everything is saved and which command resumes."""
     try:
         yield
     except signals.Interrupted as stopped:
-        err.print(f"[bold]{stopped}[/]. What was learned is saved; go on with: {markup(command)}", soft_wrap=True)
+        err.print(f"[bold]{stopped}[/]. What was learned is saved; resume with: {markup(command)}", soft_wrap=True)
         sys.exit(stopped.exit_code)

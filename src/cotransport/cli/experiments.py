@@ -1,0 +1,236 @@
+"""The commands for experiments: run, recipes, methods, report, visualize."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from cotransport.cli.console import FLAG, markup, out, resume_hint
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cotransport.experiments.boundary import Boundary
+    from cotransport.experiments.dry_run import DryRun
+    from cotransport.report.aggregate import StreamSummary
+
+app = typer.Typer()
+RecipeName = Annotated[
+    str, typer.Argument(metavar="RECIPE", help="A bundled recipe's name (see `recipes`) or a YAML file.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, for example schedule.epochs=5. Repeatable."),
+]
+DataSource = Annotated[
+    str | None, typer.Option("--data", help="Other images: a folder, or a Hugging Face data set's path or id.")
+]
+OutFolder = Annotated[Path | None, typer.Option("--out", help="Where results go.", show_default="runs/RECIPE")]
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "[bold]cotransport run[/]  the digits, in about two minutes\n\n"
+    "[bold]cotransport run cifar100-b0-10 --dry-run[/]  what would be run\n\n"
+    "[bold]cotransport run digits --set schedule.epochs=5 --set 'seeds=[1,2,3]'[/]  other settings, three seeds\n\n"
+    "[bold]cotransport run digits --set 'methods=\\[bic, wa]' --set methods.wa.rt_weight=1[/]  two methods, one "
+    "changed (see [bold]methods[/])\n\n"
+    "[bold]cotransport run my-recipe.yaml --data photos --out runs/photos[/]  your own recipe and images"
+)
+def run(
+    recipe: RecipeName = "digits",
+    overrides: Overrides = None,
+    data: DataSource = None,
+    folder: OutFolder = None,
+    resume: Annotated[bool, typer.Option("--resume", metavar=FLAG, help="Resume an unfinished experiment.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", metavar=FLAG, help="Discard earlier runs of this recipe.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", metavar=FLAG, help="Show what would be run and stop; no image is read.")
+    ] = False,
+) -> None:
+    """Run an experiment and write its report."""
+    from cotransport.experiments.recipe import load_recipe
+
+    if resume and overwrite:
+        raise typer.BadParameter("--resume and --overwrite exclude each other")
+    chosen = load_recipe(recipe, overrides or (), data)
+    if dry_run:
+        from cotransport.experiments.dry_run import dry_run as plan
+        from cotransport.training.processes import check_device
+
+        check_device(chosen.device)
+        _show_dry_run(plan(chosen))
+        return
+    from cotransport.cli.progress import ConsoleListener
+    from cotransport.experiments import run as experiment
+    from cotransport.experiments.results import with_other_results
+    from cotransport.report import write_report
+    from cotransport.training.processes import processes_for
+
+    folder = folder or Path("runs") / chosen.name
+    again = [word for word in sys.argv[1:] if word not in {"--overwrite", "--resume"}]
+    with resume_hint(shlex.join(["cotransport", *again, "--resume"])):
+        is_first = processes_for(chosen.device).is_first
+        with ConsoleListener(out) as listener:
+            results = experiment.run(chosen, folder, resume=resume, overwrite=overwrite, listener=listener)
+    if is_first:
+        report = write_report(with_other_results(results, folder), folder)
+        _show_summary(report.streams)
+        out.print(f"report: [bold]{markup(report.page)}[/]", soft_wrap=True)
+
+
+@app.command()
+def recipes() -> None:
+    """List the bundled recipes."""
+    from cotransport.experiments.bundled import bundled_recipes, recipe_description
+
+    table = Table("recipe", "what it runs", box=None, header_style="bold")
+    for name, path in bundled_recipes().items():
+        table.add_row(name, recipe_description(path))
+    out.print(table)
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "[bold]cotransport methods[/]  all methods\n\n"
+    "[bold]cotransport methods bic[/]  the settings of one, for [bold]run --set methods.bic.KEY=VALUE[/]"
+)
+def methods(
+    name: Annotated[str | None, typer.Argument(help="A method's name.", show_default="all methods")] = None,
+) -> None:
+    """List the methods, or one method's settings."""
+    from cotransport.methods import known_methods, make_method
+    from cotransport.settings.validation import descriptions
+
+    if name is None:
+        table = Table("method", "", "what it does", box=None, header_style="bold")
+        for known, kind in known_methods().items():
+            table.add_row(known, kind.title, markup((kind.__doc__ or "").partition("\n")[0]))
+    else:
+        method = make_method(name)
+        values = method.dumped()
+        table = Table("setting", "default", "what it is", box=None, header_style="bold")
+        for field, description in descriptions(type(method)).items():
+            table.add_row(field, markup(values[field]), markup(description))
+    out.print(table)
+
+
+@app.command(epilog="Example: [bold]cotransport report runs/digits[/]")
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of runs.", metavar="DIR...")],
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="Where the report goes.", show_default="the first DIR")
+    ] = None,
+) -> None:
+    """Write tables, figures and a page from the results in folders."""
+    from cotransport.experiments.results import find_results
+    from cotransport.report import write_report
+
+    written = write_report(find_results(*folders), folder or folders[0])
+    out.print(f"report: [bold]{markup(written.page)}[/]", soft_wrap=True)
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "[bold]cotransport visualize[/]  the digits 0, 1 and 2, and what 3 and 4 are built from\n\n"
+    "[bold]cotransport visualize cifar100-boundary[/]  the classes of the paper's figure\n\n"
+    "[bold]cotransport visualize --data photos --old cat,dog --new tiger,wolf[/]  your own images"
+)
+def visualize(
+    recipe: RecipeName = "digits-boundary",
+    old: Annotated[
+        str | None, typer.Option(help="Old classes, separated by commas.", show_default="the recipe's first task")
+    ] = None,
+    new: Annotated[
+        str | None, typer.Option(help="New classes, separated by commas.", show_default="the recipe's second task")
+    ] = None,
+    data: DataSource = None,
+    overrides: Overrides = None,
+    folder: OutFolder = None,
+) -> None:
+    """Draw the decision boundaries of old classes, and of new ones before they are trained.
+
+    The network gets a two-dimensional embedding and learns the old classes. The new classes are transported from them.
+    """
+    from cotransport.cli.progress import ConsoleListener
+    from cotransport.experiments.boundary import boundary
+    from cotransport.experiments.recipe import load_recipe
+    from cotransport.report.boundary import draw_boundary
+    from cotransport.training.processes import processes_for
+
+    if (old is None) != (new is None):
+        raise typer.BadParameter("--old and --new go together")
+    named = []
+    if old is not None and new is not None:
+        tasks = [[name.strip() for name in names.split(",") if name.strip()] for names in (old, new)]
+        named = [f"stream={json.dumps({'classes': tasks}, ensure_ascii=False)}"]
+    chosen = load_recipe(recipe, [*named, *(overrides or ())], data)
+    is_first = processes_for(chosen.device).is_first
+    with ConsoleListener(out) as listener:
+        found = boundary(chosen, listener)
+    if is_first:
+        _show_boundary(found)
+        path = draw_boundary(found, folder or Path("runs") / chosen.name)
+        out.print(f"figure: [bold]{markup(path)}[/]", soft_wrap=True)
+
+
+def _show_boundary(found: Boundary) -> None:
+    """Show the accuracy of every class, and what the new ones were built from."""
+    from cotransport.report.boundary import accuracy_text
+
+    table = Table("class", "accuracy before", "with new classes", "built from", box=None, header_style="bold")
+    old = len(found.old.classes)
+    origins = [] if found.transport is None else found.transport.origins
+    for number, name in enumerate(found.grown.classes):
+        own = origins[number - old].sources if origins and number >= old else []
+        shares = ", ".join(f"{source.name} {source.share:.2f}" for source in own)
+        before = accuracy_text(found.old, number) if number < old else "new"
+        table.add_row(markup(name), before, accuracy_text(found.grown, number), markup(shares))
+    out.print(table)
+
+
+def _show_summary(streams: Sequence[StreamSummary]) -> None:
+    from cotransport.report.tables import AVERAGE, FORGETTING, LAST
+
+    table = Table("method", "seeds", "average", "last", "forgetting", box=None, header_style="bold")
+    for method in (method for stream in streams for method in stream.methods):
+        cells = [column.estimate(method).text for column in (AVERAGE, LAST, FORGETTING)]
+        table.add_row(markup(method.name), str(method.seeds), *cells)
+    out.print(table)
+
+
+def _show_dry_run(plan: DryRun) -> None:
+    from cotransport.experiments.recipe import label_of
+
+    recipe = plan.recipe
+    names = ", ".join(label_of(method) for method in recipe.methods)
+    seconds = recipe.schedule.seconds_per_task
+    length = f"{recipe.schedule.epochs} epochs" if seconds is None else f"{seconds:g} s"
+    if recipe.follow is not None:
+        length = f"the epochs recorded in {markup(recipe.follow)}"
+    out.print(
+        f"[bold]{markup(recipe.name)}[/]: {len(plan.split)} tasks, {sum(map(len, plan.split))} classes of "
+        f"{markup(recipe.data.source)}, {recipe.backbone.name}, {length} a task in batches of "
+        f"{recipe.schedule.batch_size}\nmethods: {markup(names)}; seeds: {', '.join(map(str, recipe.seeds))}"
+    )
+    table = Table("task", "classes", "names", box=None, header_style="bold")
+    columns: dict[tuple[str, ...], list[str]] = {}  # methods that keep the same number of exemplars share a column
+    for method in recipe.methods:
+        columns.setdefault(tuple(plan.exemplars(method)), []).append(label_of(method))
+    for labels in columns.values():
+        some = labels[0] if len(labels) == 1 else f"{len(labels)} methods"
+        table.add_column(f"exemplars\n{markup('all methods' if len(columns) == 1 else some)}", justify="right")
+    for number, task in enumerate(plan.split):
+        cells = [exemplars[number] for exemplars in columns]
+        listed = ", ".join(plan.classes[label] for label in task)
+        table.add_row(str(number + 1), str(len(task)), markup(listed), *cells)
+    out.print(table)
+    out.print("exemplars: images of each class that are kept after the task", style="dim")

@@ -1,0 +1,149 @@
+"""How the commands around a model show predictions and lessons."""
+
+from __future__ import annotations
+
+import csv
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from cotransport.cli.console import err, markup, out, print_json, visible
+
+if TYPE_CHECKING:
+    from cotransport.learner.prediction import Prediction
+    from cotransport.lessons.records import ClassAccuracy, LessonOutcome
+
+SHOWN = 40
+"""Classes that a table lists, at most."""
+MUCH_FORGOTTEN = 25
+"""Points of accuracy lost by a class that are worth a warning."""
+
+
+class Format(str, Enum):
+    """How predictions are printed."""
+
+    table = "table"
+    jsonl = "jsonl"
+    csv = "csv"
+
+
+def print_predictions(answers: Iterable[Prediction], form: Format, top: int) -> int:
+    """Print predictions as they come; returns the number of files that could not be read."""
+    failed = 0
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    if form is Format.csv:
+        names = (
+            ["class", "probability"]
+            if top == 1
+            else [f"{n}_{k}" for k in range(1, top + 1) for n in ("class", "probability")]
+        )
+        writer.writerow(["image", *names, "error"])
+    table = Table(box=None, header_style="bold")
+    table.add_column("image", overflow="fold")
+    table.add_column("class", overflow="fold")
+    table.add_column("probability")
+    for answer in answers:
+        failed += answer.error is not None
+        if form is Format.jsonl:
+            best = [{"class": name, "probability": share} for name, share in answer.classes]
+            print_json({"image": answer.path, "predictions": best, "error": answer.error}, indent=None)
+        elif form is Format.csv:
+            cells = [cell for name, share in answer.classes for cell in (visible(name), f"{share:.6f}")]
+            writer.writerow([visible(answer.path), *cells, *[""] * (2 * top - len(cells)), visible(answer.error or "")])
+        elif answer.error is None:
+            for place, (name, share) in enumerate(answer.classes):
+                table.add_row("" if place else markup(visible(answer.path)), markup(name), f"{share:.3f}")
+        if answer.error is not None:
+            err.print(f"[red]{markup(answer.error)}[/]", soft_wrap=True)
+    if form is Format.table and table.rows:
+        out.print(table)
+    return failed
+
+
+def show_outcome(model: Path, outcome: LessonOutcome, *, as_json: bool) -> None:
+    """Show what a lesson led to."""
+    report = outcome.report
+    if as_json:
+        values = report.model_dump(mode="json")
+        print_json(
+            {
+                "version": outcome.version,
+                "promoted": outcome.refused is None,
+                "refused": outcome.refused,
+                "already": outcome.already,
+                **values,
+            }
+        )
+        return
+    if outcome.already and outcome.refused is None:
+        done = "it is current now" if outcome.promoted else "nothing to do"
+        other = "start a new model" if outcome.parent is None else f"go back first: {rollback_command(model)}"
+        out.print(
+            f"version {outcome.version} has learned exactly these images before: {done}. To learn them with other "
+            f"settings, {other}",
+            soft_wrap=True,
+        )
+        return
+    _show_classes(report.per_class, report.lesson.new_classes)
+    words = [f"[bold]version {outcome.version}[/] recognises {percent(report.accuracy)} of all held-out images"]
+    if report.accuracy is None:
+        words = [f"[bold]version {outcome.version}[/] is made. There are too few images to hold some out for testing"]
+    if report.accuracy_lost is not None:
+        words.append(
+            f"the classes known before: {percent(report.old_before)} before, {percent(report.old_after)} now"
+        )
+    out.print("; ".join(words), soft_wrap=True)
+    lost = [one for one in report.per_class if _gain(one) <= -MUCH_FORGOTTEN]
+    if lost and outcome.refused is None:
+        names = ", ".join(f"{one.name} ({_gain(one):.0f})" for one in sorted(lost, key=_points)[:5])
+        out.print(
+            f"[yellow]much forgotten:[/] {markup(names)}. More exemplars (--memory-per-class) or another "
+            f"method may help. To go back to the version before: {rollback_command(model)}",
+            soft_wrap=True,
+        )
+    if outcome.refused is not None:
+        err.print(
+            f"[bold red]not promoted:[/] {markup(outcome.refused)}. The version before stays current; to use this one: "
+            f"{rollback_command(model, outcome.version)}",
+            soft_wrap=True,
+        )
+
+
+def rollback_command(model: Path, to: int | None = None) -> str:
+    """The rollback command, ready to be typed."""
+    return markup(f"cotransport rollback {shlex.quote(str(model))}" + ("" if to is None else f" --to {to}"))
+
+
+def _gain(change: ClassAccuracy) -> float:
+    """Points of accuracy that a class has gained; 0 if there is nothing to compare."""
+    return 0.0 if change.before is None or change.after is None else change.after - change.before
+
+
+def _show_classes(changes: Sequence[ClassAccuracy], new_classes: Sequence[str | int]) -> None:
+    """Show what was learned and forgotten, class by class; of many classes those that changed most."""
+    listed = list(changes)
+    if len(listed) > SHOWN:
+        new = [change for change in changes if change.name in new_classes]
+        old = sorted((change for change in changes if change.name not in new_classes), key=_points)
+        listed = [*new[: max(SHOWN // 2, SHOWN - len(old))], *old][:SHOWN]
+    table = Table("class", "held out", "before", "now", "", box=None, header_style="bold")
+    for change in listed:
+        points = _gain(change)
+        moved = f"[{'green' if points > 0 else 'red'}]{points:+.1f}[/]" if points else ""
+        moved = "new" if change.name in new_classes else moved
+        before = "" if change.before is None else percent(change.before)
+        table.add_row(markup(change.name), str(change.images), before, percent(change.after), moved)
+    out.print(table)
+    if len(changes) > len(listed):
+        which = ", the most forgotten of the old ones" * (len(new_classes) < len(changes))
+        out.print(f"{len(listed)} of {len(changes)} classes{which}; --json has all", style="dim")
+
+
+def percent(value: float | None) -> str:
+    """A percentage, or a dash."""
+    return "–" if value is None else f"{value:.1f} %"
