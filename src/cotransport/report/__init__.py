@@ -21,7 +21,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     # matplotlib and plotly take a second to import, which no other command should wait for
     from cotransport.report import aggregate, figures, page, tables
 
-    streams = aggregate.grouped(find_results(*folders))
+    streams = aggregate.summarise(find_results(*folders))
     out = folders[0] if out is None else out
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
                 (out / name).unlink(missing_ok=True)  # of an earlier report
         write_text(out / "summary.md", tables.summary_markdown(streams))
         write_text(out / "summary.tex", tables.summary_latex(streams))
-        figures.draw(streams, out / "figures")
+        figures.draw_figures(streams, out / "figures")
         write_text(out / "report.html", page.whole_page(streams))
     except StorageError:
         raise

@@ -13,7 +13,9 @@ from string import Template
 import yaml
 
 from cotransport.report import charts, wording
-from cotransport.report.aggregate import Among, MethodSummary, Sources, StreamSummary, on_validation
+from cotransport.report.origins import Origins
+from cotransport.report.recipes import uses_validation_images
+from cotransport.report.summaries import Candidates as Among, MethodSummary, StreamSummary
 from cotransport.report.charts import Chart
 from cotransport.report.tables import COLUMNS, table
 from cotransport.report.text import UNDEFINED
@@ -150,10 +152,10 @@ def _charts(stream: StreamSummary) -> Iterator[tuple[str, Chart]]:
             yield f"-method{number}-forgetting", charts.forgetting_chart(stream, method)
         if method.confusion is not None:
             yield f"-method{number}-confusion", charts.confusion_chart(method.confusion)
-        if method.sources is not None and method.sources.is_drawn:
-            yield f"-method{number}-transport", charts.transport_chart(method.sources)
+        if method.origins is not None and method.origins.has_map:
+            yield f"-method{number}-transport", charts.transport_chart(method.origins)
         for among in BEFORE_TRAINING:
-            if method.initial(among):
+            if method.initial_accuracy(among):
                 yield f"-method{number}-initial-{among}", charts.initial_chart(stream, method, among)
 
 
@@ -177,7 +179,7 @@ def _overview(ids: Sequence[str], streams: Sequence[StreamSummary]) -> str:
 def _section(id_: str, stream: StreamSummary, single: bool) -> str:
     heading = "" if single else _header(stream, "h2")
     note = ". The band is one standard deviation between seeds" if any(m.seeds > 1 for m in stream.methods) else ""
-    images = "held-out training images" if on_validation(stream.results[0]) else "the test images"
+    images = "held-out training images" if uses_validation_images(stream.results[0]) else "the test images"
     return f"""<section id="{id_}" class="stream">
 {heading}
 {_facts(stream)}
@@ -232,25 +234,25 @@ def _panel(id_: str, stream: StreamSummary, method: MethodSummary) -> str:
     confusion = method.confusion
     if confusion is not None:
         summed = f", summed over {method.seeds} seeds" if method.seeds > 1 else ""
-        lines = " Thin lines part the tasks." if len(confusion.starts) > 1 else ""
+        lines = " Thin lines part the tasks." if len(confusion.task_starts) > 1 else ""
         about = f"Share of each true class in percent, after the last task{summed}.{lines}"
         wide = " wide" if len(confusion.names) > MOST_BESIDE else ""
         parts.append(_chart(f"{id_}-confusion", "What is taken for what", about, wide))
-        hardest = "".join(f"<li>{escape(words)}</li>" for words in confusion.hardest(HARDEST))
+        hardest = "".join(f"<li>{escape(words)}</li>" for words in confusion.most_frequent(HARDEST))
         parts.append(f"<div><h4>Hardest confusions</h4>{f'<ol>{hardest}</ol>' if hardest else '<p>None.</p>'}</div>")
-    if method.sources is not None:
-        parts += _transport(id_, method.sources, over)
-    parts += [_before_training(id_, method, among) for among in BEFORE_TRAINING if method.initial(among)]
+    if method.origins is not None:
+        parts += _transport(id_, method.origins, over)
+    parts += [_before_training(id_, method, among) for among in BEFORE_TRAINING if method.initial_accuracy(among)]
     return f'<div id="{id_}" class="panel">{"".join(parts)}</div>'
 
 
-def _transport(id_: str, sources: Sources, over: str) -> Iterator[str]:
+def _transport(id_: str, sources: Origins, over: str) -> Iterator[str]:
     """The map of what new classes were built from, and the same in words, folded away if it is long."""
     wide = " wide" if max(sources.shares.shape) > MOST_BESIDE else ""
-    if sources.is_drawn:
+    if sources.has_map:
         gaps = (
             " Empty where the old class had not been learned yet; thin lines part the tasks."
-            if len(sources.old_starts) > 1
+            if len(sources.old_task_starts) > 1
             else ""
         )
         about = f"Shares of the old classes in each new class's first weights, in percent{over}.{gaps}"
@@ -262,8 +264,8 @@ def _transport(id_: str, sources: Sources, over: str) -> Iterator[str]:
     )
     heads = "".join(f'<th scope="col">{head}</th>' for head in ("New class", "Built from", "Effective sources"))
     rows = "".join(
-        f'<tr><th scope="row">{escape(name)}</th><td>{escape(sources.largest(new, LARGEST)) or UNDEFINED}</td>'
-        f"<td>{sources.effective[new].text} of {sources.known(new)}</td></tr>"
+        f'<tr><th scope="row">{escape(name)}</th><td>{escape(sources.largest_shares(new, LARGEST)) or UNDEFINED}</td>'
+        f"<td>{sources.effective_sources[new].text} of {sources.possible_sources(new)}</td></tr>"
         for new, name in enumerate(sources.new)
     )
     words = f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
@@ -307,7 +309,7 @@ def _whose(names: Sequence[str]) -> str:
 
 
 def _swatch(method: MethodSummary) -> str:
-    return f'<span class="swatch" style="background:{method.look.colour}"></span>'
+    return f'<span class="swatch" style="background:{method.style.colour}"></span>'
 
 
 def json_for_script(value: object) -> str:

@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cotransport.experiments.results import Result, TaskResult
-from cotransport.report.aggregate import MOST_CLASSES, Estimate, MethodSummary, StreamSummary, largest_first
+from cotransport.report.estimates import Estimate
+from cotransport.report.origins import descending_order, task_transports
+from cotransport.report.style import MAX_MAP_CLASSES
+from cotransport.report.summaries import MethodSummary, StreamSummary
 from cotransport.report.text import MINUS, one_decimal
 
 LATEX = {
@@ -103,7 +106,7 @@ COLUMNS = (
 
 
 MOST_SOURCES = 20
-"""Old classes written for each new class if there are more than MOST_CLASSES classes."""
+"""Old classes written for each new class if there are more than MAX_MAP_CLASSES classes."""
 SEED = ("stream", "label", "name", "seed")
 """The first columns where each seed has rows of its own."""
 
@@ -184,12 +187,12 @@ def transport_csv(streams: Sequence[StreamSummary]) -> str:
     """
     rows: list[list[object]] = [[*SEED, "task", "new_class", "old_class", "share"]]
     for about, method, result in _seeds(streams):
-        most = None if len(method.classes) <= MOST_CLASSES else MOST_SOURCES
-        for task, _, shares in method.transports(result):
-            for new, own in enumerate(shares.T, start=method.starts[task]):
+        most = None if len(method.classes) <= MAX_MAP_CLASSES else MOST_SOURCES
+        for task, first, shares, _ in task_transports(result, method.tasks):
+            for new, own in enumerate(shares.T, start=first):
                 rows += [
                     [*about, task + 1, method.classes[new], method.classes[old], _plain(own[old])]
-                    for old in largest_first(own)[:most]
+                    for old in descending_order(own)[:most]
                 ]
     return _csv(rows) if len(rows) > 1 else ""
 

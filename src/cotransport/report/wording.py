@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from cotransport.experiments.results import Result
-from cotransport.report.aggregate import MethodSummary, StreamSummary, setting
+from cotransport.report.recipes import setting
+from cotransport.report.summaries import MethodSummary, StreamSummary
 from cotransport.report.tables import AVERAGE, FORGETTING
 from cotransport.report.text import one_decimal, one_line, plural
 
@@ -22,8 +23,7 @@ def finding(stream: StreamSummary) -> list[str]:
     if not known:
         return ["No accuracy was recorded."]
     sentences = [_lead(stream, known)]
-    bounds = [method for method in stream.methods if method not in stream.competitors]
-    sentences += [_bound(bound, known[0]) for bound in bounds if not math.isnan(_average(bound))]
+    sentences += [_bound(bound, known[0]) for bound in stream.upper_bounds if not math.isnan(_average(bound))]
     if len(stream.tasks) > 1:
         sentences += _forgetting(known)
     return sentences
@@ -183,7 +183,7 @@ def _memory(result: Result) -> str:
 
 def _seeds(stream: StreamSummary) -> str:
     seeds = ", ".join(str(seed) for seed in sorted({result.seed for result in stream.results}))
-    return _joined(seeds, stream.repeated and f"without {plural(stream.repeated, 'repetition')} of the same run")
+    return _joined(seeds, stream.duplicates and f"without {plural(stream.duplicates, 'repetition')} of the same run")
 
 
 def _device(result: Result) -> str:
