@@ -38,7 +38,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
         write_text(out / "summary.md", tables.summary_markdown(streams))
         write_text(out / "summary.tex", tables.summary_latex(streams))
         figures.draw_figures(streams, out / "figures")
-        write_text(out / "report.html", page.whole_page(streams))
+        write_text(out / "report.html", page.render_page(streams))
     except StorageError:
         raise
     except OSError as error:
