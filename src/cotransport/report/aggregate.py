@@ -68,7 +68,7 @@ def _summarise_stream(
 
 
 def _group_by_method(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """A stream's results by the method's name, without duplicates. The same label with other settings is another method."""
+    """A stream's results by method, without duplicates. The same label with other settings is another method."""
     by_settings: dict[tuple[str, str], dict[object, Result]] = {}
     for result in results:
         key = (result.label, json.dumps(_relevant_settings(result), sort_keys=True))

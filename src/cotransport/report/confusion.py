@@ -22,6 +22,8 @@ class Confusion:
     counts: Integers
     task_starts: list[int]
     """The first row of each task; empty if the rows are tasks."""
+    is_by_task: bool = False
+    """Whether rows and columns are tasks, because there are too many classes."""
 
     @classmethod
     def total(cls, results: Sequence[Result], classes: list[str], task_starts: list[int]) -> Confusion | None:
@@ -34,7 +36,8 @@ class Confusion:
         if size <= MAX_MAP_CLASSES:
             return cls(classes, counts, task_starts)
         between_tasks = np.add.reduceat(np.add.reduceat(counts, task_starts, axis=0), task_starts, axis=1)
-        return cls([f"task {number}" for number in range(1, len(task_starts) + 1)], between_tasks, [])
+        names = [f"task {number}" for number in range(1, len(task_starts) + 1)]
+        return cls(names, between_tasks, [], is_by_task=True)
 
     @property
     def shares(self) -> Floats:
@@ -52,6 +55,6 @@ class Confusion:
 
     def description(self, true: int, predicted: int) -> str:
         """One cell in words."""
-        outcome = "recognised" if true == predicted else f"taken for {self.names[predicted]}"
+        outcome = "recognised" if true == predicted else f"predicted as {self.names[predicted]}"
         images = plural(int(self.counts[true].sum()), "image")
         return f"{self.names[true]} {outcome}: {self.counts[true, predicted]:,} of {images}"

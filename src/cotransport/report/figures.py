@@ -65,7 +65,7 @@ def accuracy_figure(stream: StreamSummary) -> Figure:
 def forgetting_figure(stream: StreamSummary) -> Figure:
     """Drop from each task's best accuracy to its last, one line for each method."""
     figure, [axes] = line_panels(len(stream.methods))
-    axes.set(xlabel="Task", ylabel="Forgetting (points)")
+    axes.set(title="Drop from each task's best accuracy to its last", xlabel="Task", ylabel="Forgetting (points)")
     lines = [Line(method.name, method.style, method.forgetting_per_task) for method in stream.methods]
     draw_lines(axes, range(1, len(stream.tasks)), lines)
     label_line_ends(figure, axes, len(stream.tasks) - 1, lines)
@@ -80,9 +80,7 @@ def matrix_figure(stream: StreamSummary, method: MethodSummary) -> Figure:
     axes = figure.add_subplot()
     draw_heat_map(figure, axes, method.accuracy_matrix, "Accuracy (%)", Normalize(0, 100))
     numbers = [str(number) for number in range(1, tasks + 1)]
-    with_names = [
-        f"{number}: {', '.join(names)}" for number, names in zip(numbers, stream.task_classes, strict=True)
-    ]
+    with_names = [f"{number}: {', '.join(names)}" for number, names in zip(numbers, stream.task_classes, strict=True)]
     label_ticks(figure, axes, with_names if tasks <= MAX_NUMBERED else numbers, "x")
     label_ticks(figure, axes, numbers, "y")
     axes.set(title=method.name, xlabel="Tested on task", ylabel="After task")

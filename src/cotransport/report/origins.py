@@ -69,7 +69,7 @@ class Origins:
 
     @property
     def has_map(self) -> bool:
-        """Whether a map of all classes is drawn. A map of tasks would say nothing: a plan takes equally from each row."""
+        """Whether a map of all classes is drawn. A map of tasks is not: the plan takes equally from all rows."""
         return max(len(self.old), len(self.new)) <= MAX_MAP_CLASSES
 
     def possible_sources(self, new: int) -> int:

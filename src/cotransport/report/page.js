@@ -1,9 +1,8 @@
-// Charts are drawn when they are shown, because plotly cannot measure a hidden place, and when the theme changes.
 "use strict";
 
-// The chart library is packed: it would be nine tenths of the page. A browser unpacks it in a moment.
+// The chart library is compressed, because it would be nine tenths of the page.
 async function unpack() {
-  const packed = Uint8Array.from(atob(document.getElementById("plotly").textContent), letter => letter.charCodeAt(0));
+  const packed = Uint8Array.from(atob(document.getElementById("plotly").textContent), char => char.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   const library = document.createElement("script");
   library.textContent = await new Response(stream).text();
@@ -25,22 +24,23 @@ function theme(dark) {
 }
 
 // An exponent above 1 spends more of the colours on small values.
-function scale(dark, exponent) {
+function colourScale(dark, exponent) {
   const colours = dark ? ["#1b2530", "#2a6a9e", "#b5dcff"] : ["#f2f6fa", "#6aaed6", "#08478d"];
   return colours.map((colour, i) => [(i / 2) ** exponent, colour]);
 }
 
+// Draws the visible charts only, because plotly cannot measure a hidden element.
 function draw(dark) {
-  for (const place of document.querySelectorAll("[data-chart]")) {
-    if (place.offsetParent === null) continue;
-    const {data, layout} = structuredClone(charts[place.dataset.chart]);
-    if (layout.coloraxis) layout.coloraxis.colorscale = scale(dark, layout.meta === "faint" ? 2 : 1);
-    Plotly.react(place, data, {...layout, template: theme(dark), dragmode: false},
+  for (const element of document.querySelectorAll("[data-chart]")) {
+    if (element.offsetParent === null) continue;
+    const {data, layout} = structuredClone(charts[element.dataset.chart]);
+    if (layout.coloraxis) layout.coloraxis.colorscale = colourScale(dark, layout.meta === "faint" ? 2 : 1);
+    Plotly.react(element, data, {...layout, template: theme(dark), dragmode: false},
                  {responsive: true, displayModeBar: false});
   }
 }
 
-function begin() {
+function start() {
   for (const select of document.querySelectorAll("select")) {
     const show = () => {
       for (const option of select.options) document.getElementById(option.value).hidden = !option.selected;
@@ -55,7 +55,8 @@ function begin() {
   addEventListener("afterprint", () => draw(prefersDark.matches));
 }
 
-unpack().then(begin, () => {
+unpack().then(start, () => {
   document.querySelector("main").insertAdjacentHTML(
-    "afterbegin", "<p class='note'>This browser is too old for the charts; they are beside the page as figures.</p>");
+    "afterbegin",
+    "<p class='note'>This browser is too old for the charts. The folder “figures” beside this page has them as images.</p>");
 });

@@ -21,7 +21,7 @@ from cotransport.report.confusion import Confusion
 from cotransport.report.origins import Origins
 from cotransport.report.recipes import uses_validation_images
 from cotransport.report.summaries import CANDIDATES, MethodSummary, StreamSummary
-from cotransport.report.tables import COLUMNS, Cell, table
+from cotransport.report.tables import COLUMNS, Cell, summary_table
 from cotransport.report.text import UNDEFINED
 
 Values: TypeAlias = Mapping[str, Any]
@@ -94,15 +94,15 @@ def _method_id(stream_id: str, number: int) -> str:
 
 
 def _stream_values(id_: str, stream: StreamSummary) -> Values:
-    content = table(stream)
+    content = summary_table(stream)
     return {
         "id": id_,
         "title": stream.title,
         "finding": wording.finding(stream),
         "facts": wording.facts(stream),
         "recipes": _recipes(stream),
-        "metric": stream.metric.replace("top", "Top-") + " accuracy",
-        "images": "held-out training images" if uses_validation_images(stream.results[0]) else "the test images",
+        "metric": stream.metric,
+        "uses_validation_images": uses_validation_images(stream.results[0]),
         "has_bands": any(method.seeds > 1 for method in stream.methods),
         "headings": content.headings,
         "meanings": [(column.heading, column.meaning) for column in COLUMNS],
@@ -132,6 +132,7 @@ def _method_values(id_: str, stream: StreamSummary, method: MethodSummary, cells
 
 def _confusion_values(confusion: Confusion) -> Values:
     return {
+        "is_by_task": confusion.is_by_task,
         "is_wide": len(confusion.names) > MAX_BESIDE,
         "has_task_lines": len(confusion.task_starts) > 1,
         "most_frequent": confusion.most_frequent(SHOWN_CONFUSIONS),
