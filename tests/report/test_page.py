@@ -82,7 +82,7 @@ def test_the_page_is_whole_and_loads_nothing() -> None:
     assert len(page.html) < 2_500_000
 
 
-def test_the_browser_is_told_to_load_nothing() -> None:
+def test_the_security_policy_forbids_loading_anything() -> None:
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy"\s+content="(.*?)"', Page(make_result()).html)
     assert policy == "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 

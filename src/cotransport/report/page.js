@@ -58,5 +58,6 @@ function start() {
 unpack().then(start, () => {
   document.querySelector("main").insertAdjacentHTML(
     "afterbegin",
-    "<p class='note'>This browser is too old for the charts. The folder “figures” beside this page has them as images.</p>");
+    "<p class='note'>This browser is too old for the charts. "
+    + "The folder “figures” beside this page has them as images.</p>");
 });

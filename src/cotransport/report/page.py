@@ -1,6 +1,6 @@
 """The report's page: one HTML file that loads no other file and needs no network.
 
-This module prepares plain values; the templates `*.j2` hold the text and the elements and escape every value.
+This module prepares plain values; the templates `*.j2` have the text and the elements, and escape all values.
 """
 
 from __future__ import annotations

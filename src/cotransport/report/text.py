@@ -28,8 +28,8 @@ def plural(number: object, noun: str) -> str:
     >>> plural(1, "task"), plural(2000, "image"), plural(2, "class")
     ('1 task', '2,000 images', '2 classes')
     """
-    plural = noun + ("es" if noun.endswith("s") else "s")
-    return f"{number:,} {noun if number == 1 else plural}" if isinstance(number, int) else f"{number} {plural}"
+    nouns = noun + ("es" if noun.endswith("s") else "s")
+    return f"{number:,} {noun if number == 1 else nouns}" if isinstance(number, int) else f"{number} {nouns}"
 
 
 def one_line(text: str) -> str:
