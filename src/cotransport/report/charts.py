@@ -1,7 +1,7 @@
-"""The page's charts as plotly's data and layout, in plain dictionaries; colours that follow the theme are the page's.
+"""The page's charts: data and layout for plotly as plain dictionaries. The page adds the colours of its theme.
 
-Plotly reads names as HTML, so every name is escaped; and it fills in `%{...}` in hover templates, so names reach a
-hover text as data only.
+Plotly reads names as HTML, so every name is escaped. It also replaces `%{...}` in hover templates, so names are passed
+to a hover text as data only.
 """
 
 from __future__ import annotations
@@ -10,87 +10,84 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from cotransport.metrics import Floats
-from cotransport.report.aggregate import (
-    Among,
-    Confusion,
-    Estimate,
-    Line,
-    MethodSummary,
-    Sources,
-    StreamSummary,
-    thinned,
-)
-from cotransport.report.text import plural, shortened
+from cotransport.report.confusion import Confusion
+from cotransport.report.estimates import Estimate, Line
+from cotransport.report.origins import Origins
+from cotransport.report.style import evenly_spaced
+from cotransport.report.summaries import Candidates, MethodSummary, StreamSummary
+from cotransport.report.text import plural, shorten
 
-Chart = dict[str, Any]
+Chart: TypeAlias = dict[str, Any]
 
 NEUTRAL = "#8A939E"
-"""For lines that must show on light and on dark paper."""
+"""Colour of lines that must be visible on a light and on a dark background."""
 MARGIN = {"l": 48, "r": 12, "t": 8, "b": 44}
-MOST_NAMED_TASKS = 12
-MOST_NUMBERED = 15
-"""Rows of a matrix up to which its cells show their number."""
-MOST_LISTED = 60
-"""Class names in a hover text."""
+HOVER = "%{customdata}<extra></extra>"
+"""Hover template that shows the prepared text alone."""
+MAX_NAMED_TASKS = 12
+"""The axis shows class names beside the task numbers for at most this many tasks."""
+MAX_NUMBERED = 15
+"""Cells show their numbers in matrices of at most this many rows and columns."""
+MAX_LISTED = 60
+"""At most this many class names in a hover text."""
 
 
 def accuracy_chart(stream: StreamSummary) -> Chart:
-    """Accuracy over the number of classes seen: a line for each method, a band for its deviation."""
-    lines = [Line(method.name, method.look, method.curve) for method in stream.methods]
-    places = [
-        (f"% on {plural(seen, 'class')}", f"{'started with' if number == 0 else 'added'}: {_listed(names)}")
-        for number, (seen, names) in enumerate(zip(stream.classes_seen, stream.task_classes, strict=True))
+    """Accuracy over the number of classes seen: one line for each method, and a band for its deviation."""
+    hover = [
+        (f"% on {plural(seen, 'class')}", f"{'started with' if task == 0 else 'added'}: {_name_list(names)}")
+        for task, (seen, names) in enumerate(zip(stream.classes_seen, stream.task_classes, strict=True))
     ]
-    chart = _line_chart(lines, stream.classes_seen, "classes seen", places)
+    chart = _line_chart(stream.accuracy_lines, stream.classes_seen, "classes seen", hover)
     chart["layout"]["height"] = 430
     chart["layout"]["yaxis"]["autorangeoptions"] = {"clipmin": 0, "clipmax": 101}
     return chart
 
 
-def initial_chart(stream: StreamSummary, method: MethodSummary, among: Among) -> Chart:
-    """Accuracy on each later task's new classes before they are trained: a line for each way of telling them apart."""
+def initial_chart(stream: StreamSummary, method: MethodSummary, candidates: Candidates) -> Chart:
+    """Accuracy on each task's new classes before training on them, one line for each initial classifier."""
     tasks = list(range(2, len(stream.tasks) + 1))
-    places = [
-        (f"% on task {task}", f"new: {_listed(names)}")
+    hover = [
+        (f"% on task {task}", f"new: {_name_list(names)}")
         for task, names in zip(tasks, stream.task_classes[1:], strict=True)
     ]
-    chart = _line_chart(method.initial(among), tasks, "task", places)
+    chart = _line_chart(method.initial_accuracy(candidates), tasks, "task", hover)
     chart["layout"]["height"] = 380
-    chart["layout"]["yaxis"]["range"] = [-2, 102]  # the same for both, so that they can be compared
+    chart["layout"]["yaxis"]["range"] = [-2, 102]  # one range for both charts, so that they can be compared
     return chart
 
 
 def forgetting_chart(stream: StreamSummary, method: MethodSummary) -> Chart:
-    """Points lost on each task until the end."""
+    """Drop from each task's best accuracy to its last."""
     estimates = method.forgetting_per_task
     bars = {
         "type": "bar",
         "x": list(range(len(estimates))),
-        "y": _numbers(estimate.mean for estimate in estimates),
+        "y": _json_numbers(estimate.mean for estimate in estimates),
         "error_y": {
             "type": "data",
-            "array": _numbers(estimate.deviation for estimate in estimates),
+            "array": _json_numbers(estimate.deviation for estimate in estimates),
             "visible": method.seeds > 1,
             "thickness": 1.5,
             "color": NEUTRAL,
         },
-        "marker": {"color": method.look.colour},
+        "marker": {"color": method.style.colour},
         "width": 0.6,
         "customdata": [
-            f"<b>{estimate.text} points lost</b><br>{_wrapped(name)}"
+            f"<b>{estimate.text} points lost</b><br>{_wrap(name)}"
             for estimate, name in zip(estimates, _task_names(stream)[:-1], strict=True)
         ],
-        "hovertemplate": "%{customdata}<extra></extra>",
+        "hovertemplate": HOVER,
     }
     layout = {
         "height": 380,
         "margin": MARGIN,
-        "xaxis": {**_names_below("task", _task_labels(stream)[:-1]), "range": [-0.6, len(estimates) - 0.4]},
+        "xaxis": {**_horizontal_names("task", _task_labels(stream)[:-1]), "range": [-0.6, len(estimates) - 0.4]},
         "yaxis": {"title": {"text": "points lost"}, "rangemode": "tozero"},
     }
     return {"data": [bars], "layout": layout}
@@ -101,95 +98,96 @@ def matrix_chart(stream: StreamSummary, method: MethodSummary) -> Chart:
     matrix, names = method.accuracy_matrix, _task_names(stream)
     hover = [
         [
-            None if math.isnan(value) else f"<b>{value:.1f} %</b> after task {after + 1} on<br>{_wrapped(names[on])}"
+            None if math.isnan(value) else f"<b>{value:.1f} %</b> after task {after + 1} on<br>{_wrap(names[on])}"
             for on, value in enumerate(row)
         ]
         for after, row in enumerate(matrix.tolist())
     ]
-    tested_on = _names_below("tested on task", _task_labels(stream))
-    after_task = _names_beside("after task", [str(number + 1) for number in range(len(names))])
+    tested_on = _horizontal_names("tested on task", _task_labels(stream))
+    after_task = _vertical_names("after task", [str(number + 1) for number in range(len(names))])
     return _heat_map(matrix, hover, tested_on, after_task)
 
 
 def confusion_chart(confusion: Confusion) -> Chart:
-    """Shares of each true class by predicted class. Pairs that never occur stay empty, which keeps the page small."""
-    places = range(len(confusion.names))
+    """Share of each true class by predicted class. Cells without images stay empty, which keeps the page small."""
+    indices = range(len(confusion.names))
     hover = [
-        [_wrapped(confusion.in_words(true, taken)) if confusion.counts[true, taken] else None for taken in places]
-        for true in places
+        [
+            _wrap(confusion.description(true, predicted)) if confusion.counts[true, predicted] else None
+            for predicted in indices
+        ]
+        for true in indices
     ]
     shares = confusion.shares
     shares[confusion.counts == 0] = math.nan
-    names = [_escaped(shortened(name, 14)) for name in confusion.names]
-    chart = _heat_map(shares, hover, _names_below("predicted", names), _names_beside("true", names))
-    chart["layout"]["shapes"] = _task_edges(confusion.starts, confusion.starts, shares)
+    names = [_escape(shorten(name, 14)) for name in confusion.names]
+    chart = _heat_map(shares, hover, _horizontal_names("predicted", names), _vertical_names("true", names))
+    chart["layout"]["shapes"] = _task_separators(confusion.task_starts, confusion.task_starts, shares)
     chart["layout"]["meta"] = "faint"  # rare confusions would be invisible on a linear scale of colours
     return chart
 
 
-def transport_chart(sources: Sources) -> Chart:
-    """Shares of each new class by the old class they came from."""
+def transport_chart(origins: Origins) -> Chart:
+    """Share of each old class in the first weights of each new class."""
     hover = [
         [
-            None if math.isnan(share) else _wrapped(sources.in_words(old, new))
-            for new, share in enumerate(sources.shares[old].tolist())
+            None if math.isnan(share) else _wrap(origins.description(old, new))
+            for new, share in enumerate(origins.shares[old].tolist())
         ]
-        for old in range(len(sources.old))
+        for old in range(len(origins.old))
     ]
-    old, new = ([_escaped(shortened(name, 14)) for name in names] for names in (sources.old, sources.new))
-    chart = _heat_map(sources.shares, hover, _names_below("new class", new), _names_beside("old class", old))
-    chart["layout"]["shapes"] = _task_edges(sources.old_starts, sources.new_starts, sources.shares)
+    old, new = ([_escape(shorten(name, 14)) for name in names] for names in (origins.old, origins.new))
+    chart = _heat_map(origins.shares, hover, _horizontal_names("new class", new), _vertical_names("old class", old))
+    chart["layout"]["shapes"] = _task_separators(origins.old_task_starts, origins.new_task_starts, origins.shares)
     chart["layout"]["meta"] = "faint"
-    # of fifty old classes each may have a few percent
-    chart["layout"]["coloraxis"]["cmax"] = round(float(np.nanmax(sources.shares)), 3)
+    # the shares of fifty old classes are a few percent each, and would be invisible on a scale up to 100
+    chart["layout"]["coloraxis"]["cmax"] = round(float(np.nanmax(origins.shares)), 3)
     return chart
 
 
-def _line_chart(
-    lines: Sequence[Line], places: Sequence[int], places_are: str, hover: Sequence[tuple[str, str]]
-) -> Chart:
-    """Lines with bands for their deviation. The hover text at a place: what follows the value, and a second line."""
+def _line_chart(lines: Sequence[Line], x: Sequence[int], x_title: str, hover: Sequence[tuple[str, str]]) -> Chart:
+    """Lines with bands for their deviation. Hover: for each x, the text after the value, and a second line of text."""
     numbered = list(enumerate(lines))
     traces = [
         {
             "type": "scatter",
             "mode": "lines+markers",
-            "name": _escaped(shortened(line.name, 40)),
+            "name": _escape(shorten(line.name, 40)),
             "legendgroup": str(number),
-            "x": list(places),
-            "y": _numbers(estimate.mean for estimate in line.estimates),
-            "line": {"color": line.look.colour, "dash": line.look.dash[1], "width": 2.2},
-            "marker": {"symbol": line.look.marker[1], "size": 8},
+            "x": list(x),
+            "y": _json_numbers(estimate.mean for estimate in line.estimates),
+            "line": {"color": line.style.colour, "dash": line.style.dash[1], "width": 2.2},
+            "marker": {"symbol": line.style.marker[1], "size": 8},
             "customdata": [
-                _wrapped(f"{line.name}: {estimate.text} {about}", bold=True) + "<br>" + _wrapped(more)
-                for estimate, (about, more) in zip(line.estimates, hover, strict=True)
+                _wrap(f"{line.name}: {estimate.text} {after_value}", bold=True) + "<br>" + _wrap(second_line)
+                for estimate, (after_value, second_line) in zip(line.estimates, hover, strict=True)
             ],
-            "hovertemplate": "%{customdata}<extra></extra>",
+            "hovertemplate": HOVER,
         }
         for number, line in numbered
     ]
     layout = {
         "margin": MARGIN,
-        "xaxis": {"title": {"text": places_are}, "tickvals": thinned(places, 12), "showgrid": False},
+        "xaxis": {"title": {"text": x_title}, "tickvals": evenly_spaced(x, 12), "showgrid": False},
         "yaxis": {"title": {"text": "accuracy (%)"}},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
         "hovermode": "closest",
     }
-    bands = [{**_band(line, places), "legendgroup": str(number)} for number, line in numbered if line.has_band]
+    bands = [{**_band(line, x), "legendgroup": str(number)} for number, line in numbered if line.has_band]
     return {"data": [*bands, *traces], "layout": layout}
 
 
-def _band(line: Line, places: Sequence[int]) -> Chart:
-    """The outline of mean ± deviation, there and back; places without a deviation lie on the line."""
-    known = [(place, e) for place, e in zip(places, line.estimates, strict=True) if not math.isnan(e.mean)]
+def _band(line: Line, x: Sequence[int]) -> Chart:
+    """The closed outline of mean ± deviation. Without a deviation, the outline is on the line."""
+    known = [(position, e) for position, e in zip(x, line.estimates, strict=True) if not math.isnan(e.mean)]
     return {
         "type": "scatter",
         "mode": "lines",
-        "x": [place for place, _ in known] + [place for place, _ in reversed(known)],
+        "x": [position for position, _ in known] + [position for position, _ in reversed(known)],
         "y": [_edge(e, 1) for _, e in known] + [_edge(e, -1) for _, e in reversed(known)],
         "line": {"width": 0},
         "fill": "toself",
-        "fillcolor": line.look.colour,
+        "fillcolor": line.style.colour,
         "opacity": 0.16,
         "hoverinfo": "skip",
         "showlegend": False,
@@ -200,17 +198,17 @@ def _edge(estimate: Estimate, side: int) -> float:
     return round(estimate.mean + side * (0.0 if math.isnan(estimate.deviation) else estimate.deviation), 3)
 
 
-def _heat_map(percent: Floats, hover: list[list[str | None]], x_axis: Chart, y_axis: Chart) -> Chart:
-    """Cells from 0 to 100 %, with their numbers where there is room for them."""
-    rows, columns = percent.shape
+def _heat_map(percentages: Floats, hover: list[list[str | None]], x_axis: Chart, y_axis: Chart) -> Chart:
+    """Cells from 0 to 100 %. The cells of a small map show their numbers."""
+    rows, columns = percentages.shape
     size = max(rows, columns)
-    is_numbered = size <= MOST_NUMBERED
+    is_numbered = size <= MAX_NUMBERED
     cells = {
         "type": "heatmap",
-        "z": [_numbers(row) for row in percent.tolist()],
+        "z": [_json_numbers(row) for row in percentages.tolist()],
         "customdata": hover,
         "texttemplate": "%{z:.0f}" if is_numbered else "",
-        "hovertemplate": "%{customdata}<extra></extra>",
+        "hovertemplate": HOVER,
         "hoverongaps": False,
         "coloraxis": "coloraxis",
         "xgap": 1 if size <= 30 else 0,
@@ -229,7 +227,7 @@ def _heat_map(percent: Floats, hover: list[list[str | None]], x_axis: Chart, y_a
     return {"data": [cells], "layout": layout}
 
 
-def _task_edges(row_starts: Sequence[int], column_starts: Sequence[int], cells: Floats) -> list[Chart]:
+def _task_separators(row_starts: Sequence[int], column_starts: Sequence[int], cells: Floats) -> list[Chart]:
     """Thin lines between the tasks of a heat map."""
     rows, columns = cells.shape
     ends = {"x0": -0.5, "x1": columns - 0.5, "y0": -0.5, "y1": rows - 0.5}
@@ -241,14 +239,14 @@ def _task_edges(row_starts: Sequence[int], column_starts: Sequence[int], cells: 
     ]
 
 
-def _names_below(title: str, names: Sequence[str]) -> Chart:
-    """A horizontal axis of names, tilted where they would not fit a telephone's screen side by side."""
+def _horizontal_names(title: str, names: Sequence[str]) -> Chart:
+    """A horizontal axis of names. They are tilted if they are too long for a phone's screen."""
     fits = sum(map(len, names)) <= 40
-    return {**_names_beside(title, names), "tickangle": 0 if fits else -40 if len(names) <= 25 else -90}
+    return {**_vertical_names(title, names), "tickangle": 0 if fits else -40 if len(names) <= 25 else -90}
 
 
-def _names_beside(title: str, names: Sequence[str]) -> Chart:
-    """Names at places 0, 1, ...: an axis of names alone would make equal names one place."""
+def _vertical_names(title: str, names: Sequence[str]) -> Chart:
+    """A vertical axis of names at the positions 0, 1, ...: on an axis of names alone, equal names would be one row."""
     return {
         "title": {"text": title, "standoff": 12},
         "tickmode": "array",
@@ -261,32 +259,33 @@ def _names_beside(title: str, names: Sequence[str]) -> Chart:
 
 
 def _task_labels(stream: StreamSummary) -> list[str]:
-    """For an axis: the number, and the first names where there is room."""
+    """Labels for an axis: the task's number, and its first class names if there are few tasks."""
     tasks = enumerate(stream.task_classes, start=1)
-    if len(stream.tasks) > MOST_NAMED_TASKS:
+    if len(stream.tasks) > MAX_NAMED_TASKS:
         return [str(number) for number, _ in tasks]
-    return [_escaped(shortened(f"{number}: {', '.join(names)}", 14)) for number, names in tasks]
+    return [_escape(shorten(f"{number}: {', '.join(names)}", 14)) for number, names in tasks]
 
 
 def _task_names(stream: StreamSummary) -> list[str]:
-    return [f"task {number}: {_listed(names)}" for number, names in enumerate(stream.task_classes, start=1)]
+    return [f"task {number}: {_name_list(names)}" for number, names in enumerate(stream.task_classes, start=1)]
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
-    return ", ".join(names[:MOST_LISTED]) + more
+def _name_list(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return ", ".join(names[:MAX_LISTED]) + more
 
 
-def _wrapped(text: str, bold: bool = False) -> str:
-    lines = [_escaped(line) for line in textwrap.wrap(text, 60)]
+def _wrap(text: str, bold: bool = False) -> str:
+    """Escaped text in lines of at most 60 characters."""
+    lines = [_escape(line) for line in textwrap.wrap(text, 60)]
     return "<br>".join(f"<b>{line}</b>" if bold else line for line in lines)
 
 
-def _escaped(text: str) -> str:
-    """Plotly knows the entities for angle brackets and ampersands, but shows those for quotes as they are."""
+def _escape(text: str) -> str:
+    """Plotly decodes the entities of angle brackets and ampersands, but not those of quotes."""
     return escape(text, quote=False)
 
 
-def _numbers(values: Iterable[float]) -> list[float | None]:
-    """For JSON, which knows no NaN."""
+def _json_numbers(values: Iterable[float]) -> list[float | None]:
+    """NaN becomes None, because JSON has no NaN."""
     return [None if math.isnan(value) else round(value, 3) for value in values]

@@ -1,19 +1,108 @@
-"""The table of averages as CSV, Markdown and LaTeX, and what is behind it as CSV."""
+"""The summary table as CSV, Markdown and LaTeX, and the numbers behind it as CSV."""
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import pandas as pd
+
 from cotransport.experiments.results import Result, TaskResult
-from cotransport.report.aggregate import MOST_CLASSES, Estimate, MethodSummary, StreamSummary, largest_first
+from cotransport.report.estimates import Estimate
+from cotransport.report.origins import descending_order, task_transports
+from cotransport.report.style import MAX_MAP_CLASSES
+from cotransport.report.summaries import MethodSummary, StreamSummary
 from cotransport.report.text import MINUS, one_decimal
 
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the summary table: one number of a result."""
+
+    key: str
+    """Name in `summary.csv`."""
+    heading: str
+    meaning: str
+    value: Callable[[Result], float | None]
+    better: int
+    """1 if more is better, -1 if less is better, 0 if methods are not compared by it."""
+
+    def estimate(self, method: MethodSummary) -> Estimate:
+        """Mean and standard deviation over a method's seeds."""
+        return Estimate.of(self.value(result) for result in method.results)
+
+
+def _after_last_task(value: Callable[[TaskResult], float | None]) -> Callable[[Result], float | None]:
+    return lambda result: value(result.steps[-1]) if result.steps else None
+
+
+AVERAGE = Column(
+    "average_incremental_accuracy",
+    "Average accuracy",
+    "accuracy on all classes seen so far, measured after each task, in percent; mean over the tasks",
+    lambda result: result.average_incremental_accuracy,
+    better=1,
+)
+LAST = Column(
+    "last_accuracy",
+    "Last accuracy",
+    "accuracy on all classes after the last task, in percent",
+    lambda result: result.last_accuracy,
+    better=1,
+)
+FORGETTING = Column(
+    "forgetting",
+    "Forgetting",
+    "drop from a task's best accuracy to its last, in percentage points; mean over all tasks but the last; "
+    "less is better",
+    lambda result: result.forgetting,
+    better=-1,
+)
+TIME = Column(
+    "training_seconds",
+    "Training time",
+    "over all tasks, without evaluation",
+    lambda result: sum(step.train_seconds for step in result.steps),
+    better=0,
+)
+COLUMNS = (
+    AVERAGE,
+    LAST,
+    Column(
+        "last_ncm_accuracy",
+        "Nearest mean",
+        "top-1 accuracy after the last task if each image gets the class whose mean feature is nearest; "
+        "needs stored images (exemplars)",
+        _after_last_task(lambda step: step.ncm_top1),
+        better=1,
+    ),
+    Column(
+        "last_head_accuracy",
+        "Head",
+        "top-1 accuracy after the last task if the trained classifier layer (the head) predicts",
+        _after_last_task(lambda step: step.head_top1),
+        better=1,
+    ),
+    FORGETTING,
+    Column(
+        "backward_transfer",
+        "Backward transfer",
+        "change from a task's accuracy just after it was learned to its last, in percentage points; "
+        "mean over all tasks but the last; negative is a loss",
+        lambda result: result.backward_transfer,
+        better=1,
+    ),
+    TIME,
+)
+TIME_UNITS = (("h", 3600), ("min", 60), ("s", 1))
+"""Units with their seconds, longest first."""
+MAX_SOURCES = 20
+"""Number of old classes that are written for each new class if there are more than MAX_MAP_CLASSES classes."""
+RUN_COLUMNS = ("stream", "label", "name", "seed")
+"""The first columns of a table with rows for each seed."""
 LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -27,109 +116,27 @@ LATEX = {
 
 
 @dataclass(frozen=True)
-class Column:
-    """One figure of a result."""
-
-    key: str
-    heading: str
-    meaning: str
-    value: Callable[[Result], float | None]
-    better: int
-    """1 if more is better, -1 if less is, 0 if it is no contest."""
-
-    def estimate(self, method: MethodSummary) -> Estimate:
-        """Mean and deviation over a method's seeds."""
-        return Estimate.of(self.value(result) for result in method.results)
-
-
-def _last(figure: Callable[[TaskResult], float | None]) -> Callable[[Result], float | None]:
-    return lambda result: figure(result.steps[-1]) if result.steps else None
-
-
-TIME = Column(
-    "training_seconds",
-    "Training time",
-    "over all tasks, without evaluation",
-    lambda result: sum(step.train_seconds for step in result.steps),
-    better=0,
-)
-AVERAGE = Column(
-    "average_incremental_accuracy",
-    "Average accuracy",
-    "accuracy on all classes seen so far, in percent, measured after each task; mean over the tasks",
-    lambda result: result.average_incremental_accuracy,
-    better=1,
-)
-FORGETTING = Column(
-    "forgetting",
-    "Forgetting",
-    "fall of each earlier task from its best accuracy to its last, in points; mean over the tasks; less is better",
-    lambda result: result.forgetting,
-    better=-1,
-)
-COLUMNS = (
-    AVERAGE,
-    Column(
-        "last_accuracy",
-        "Last accuracy",
-        "accuracy on all classes after the last task",
-        lambda result: result.last_accuracy,
-        better=1,
-    ),
-    Column(
-        "last_ncm_accuracy",
-        "Nearest mean",
-        "top-1 accuracy after the last task if each image goes to the nearest class mean; needs stored exemplars",
-        _last(lambda step: step.ncm_top1),
-        better=1,
-    ),
-    Column(
-        "last_head_accuracy",
-        "Head",
-        "top-1 accuracy after the last task if the trained classifier layer decides",
-        _last(lambda step: step.head_top1),
-        better=1,
-    ),
-    FORGETTING,
-    Column(
-        "backward_transfer",
-        "Backward transfer",
-        "change of each earlier task since it was just learned, in points; mean over the tasks; negative is a loss",
-        lambda result: result.backward_transfer,
-        better=1,
-    ),
-    TIME,
-)
-
-
-MOST_SOURCES = 20
-"""Old classes written for each new class if there are more than MOST_CLASSES classes."""
-SEED = ("stream", "label", "name", "seed")
-"""The first columns where each seed has rows of its own."""
-
-
-@dataclass(frozen=True)
 class Cell:
-    """One figure as people read it."""
+    """One estimate of the summary table."""
 
     estimate: Estimate
     is_best: bool
 
 
 @dataclass(frozen=True)
-class Table:
-    """A stream's table of averages, ready to be set in any format."""
+class SummaryTable:
+    """A stream's summary table, before it is written in any format."""
 
     headings: list[str]
     rows: list[tuple[MethodSummary, list[Cell]]]
 
 
-def table(stream: StreamSummary) -> Table:
-    """The figures of all methods; training time in the unit that suits the longest."""
-    longest = max((value for value in _means(TIME, stream.methods) if not math.isnan(value)), default=0.0)
-    seconds, unit = next((s, u) for s, u in ((3600, "h"), (60, "min"), (1, "s")) if longest >= 2 * s or s == 1)
-    rows = []
+def summary_table(stream: StreamSummary) -> SummaryTable:
+    """The estimates of all methods. The training time has the unit that suits the longest one."""
+    longest = max(_known_means(TIME, stream.methods), default=0.0)
+    unit, seconds = next((unit, seconds) for unit, seconds in TIME_UNITS if longest >= 2 * seconds or seconds == 1)
     best = {column.key: _best(column, stream) for column in COLUMNS}
+    rows = []
     for method in stream.methods:
         cells = []
         for column in COLUMNS:
@@ -139,112 +146,108 @@ def table(stream: StreamSummary) -> Table:
                 estimate = Estimate(estimate.mean / seconds, estimate.deviation / seconds)
             cells.append(Cell(estimate, is_best))
         rows.append((method, cells))
-    return Table([f"{c.heading} ({unit})" if c is TIME else c.heading for c in COLUMNS], rows)
+    headings = [f"{column.heading} ({unit})" if column is TIME else column.heading for column in COLUMNS]
+    return SummaryTable(headings, rows)
 
 
 def summary_csv(streams: Sequence[StreamSummary]) -> str:
-    """A row for each method on each stream, plain numbers, empty where undefined."""
-    keys = [f"{column.key}_{part}" for column in COLUMNS for part in ("mean", "std")]
-    rows: list[list[object]] = [["stream", "label", "name", "method", "metric", "classes", "tasks", "seeds", *keys]]
+    """One row for each method on each stream; a cell is empty if its value is undefined."""
+    columns = [
+        *("stream", "label", "name", "method", "metric", "classes", "tasks", "seeds"),
+        *(f"{column.key}_{part}" for column in COLUMNS for part in ("mean", "std")),
+    ]
+    rows: list[list[object]] = []
     for stream in streams:
         for method in stream.methods:
+            names = [stream.title, method.label, method.name, method.results[0].method, stream.metric]
             estimates = [column.estimate(method) for column in COLUMNS]
-            figures = [_plain(value) for estimate in estimates for value in (estimate.mean, estimate.deviation)]
-            about = [stream.title, method.label, method.name, method.results[0].method, stream.metric]
-            rows.append([*about, len(stream.classes), len(stream.tasks), method.seeds, *figures])
-    return _csv(rows)
+            values = [_round(value) for estimate in estimates for value in (estimate.mean, estimate.deviation)]
+            rows.append([*names, len(stream.classes), len(stream.tasks), method.seeds, *values])
+    return _csv(columns, rows)
 
 
 def curves_csv(streams: Sequence[StreamSummary]) -> str:
-    """A row for each method, seed and step."""
-    figures = ("top1", "top5", "head_top1", "ncm_top1", "train_seconds", "images_per_second")
-    rows: list[list[object]] = [[*SEED, "step", "classes_seen", "accuracy", *figures]]
-    for about, _, result in _seeds(streams):
+    """One row for each method, seed and step."""
+    keys = ("top1", "top5", "head_top1", "ncm_top1", "train_seconds", "images_per_second")
+    rows: list[list[object]] = []
+    for run, _, result in _runs(streams):
         for number, (step, accuracy) in enumerate(zip(result.steps, result.curve, strict=True), start=1):
-            values = [_plain(value) for value in (accuracy, *(getattr(step, figure) for figure in figures))]
-            rows.append([*about, number, step.classes_seen, *values])
-    return _csv(rows)
+            values = [_round(value) for value in (accuracy, *(getattr(step, key) for key in keys))]
+            rows.append([*run, number, step.classes_seen, *values])
+    return _csv([*RUN_COLUMNS, "step", "classes_seen", "accuracy", *keys], rows)
 
 
 def initial_csv(streams: Sequence[StreamSummary]) -> str:
-    """A row for each method, seed, task and way of telling its new classes apart before training; else no text."""
-    rows: list[list[object]] = [[*SEED, "task", "classes_seen", "way", "among_new", "among_all"]]
-    for about, _, result in _seeds(streams):
+    """One row for each method, seed, task and classifier of its new classes before training; empty if none is known."""
+    rows: list[list[object]] = []
+    for run, _, result in _runs(streams):
         for number, step in enumerate(result.steps, start=1):
-            for way, accuracy in (step.initial or {}).items():
-                values = [_plain(value) for value in (accuracy.among_new, accuracy.among_all)]
-                rows.append([*about, number, step.classes_seen, way, *values])
-    return _csv(rows) if len(rows) > 1 else ""
+            for classifier, accuracy in (step.initial or {}).items():
+                values = [_round(value) for value in (accuracy.among_new, accuracy.among_all)]
+                rows.append([*run, number, step.classes_seen, classifier, *values])
+    return _csv([*RUN_COLUMNS, "task", "classes_seen", "way", "among_new", "among_all"], rows) if rows else ""
 
 
 def transport_csv(streams: Sequence[StreamSummary]) -> str:
-    """A row for each method, seed, new class and old class, the share from 0 to 1; no text where there is none.
+    """One row for each method, seed, new class and old class, with the share from 0 to 1; empty if none is known.
 
-    Largest share first. Of very many classes only the first sources: all of a thousand would be half a million rows.
+    The largest share comes first. With very many classes, only the largest shares are written: a thousand classes
+    would give half a million rows.
     """
-    rows: list[list[object]] = [[*SEED, "task", "new_class", "old_class", "share"]]
-    for about, method, result in _seeds(streams):
-        most = None if len(method.classes) <= MOST_CLASSES else MOST_SOURCES
-        for task, _, shares in method.transports(result):
-            for new, own in enumerate(shares.T, start=method.starts[task]):
+    rows: list[list[object]] = []
+    for run, method, result in _runs(streams):
+        limit = None if len(method.classes) <= MAX_MAP_CLASSES else MAX_SOURCES
+        for task, first, task_shares, _ in task_transports(result, method.tasks):
+            for new, shares in enumerate(task_shares.T, start=first):
                 rows += [
-                    [*about, task + 1, method.classes[new], method.classes[old], _plain(own[old])]
-                    for old in largest_first(own)[:most]
+                    [*run, task + 1, method.classes[new], method.classes[old], _round(shares[old])]
+                    for old in descending_order(shares)[:limit]
                 ]
-    return _csv(rows) if len(rows) > 1 else ""
+    return _csv([*RUN_COLUMNS, "task", "new_class", "old_class", "share"], rows) if rows else ""
 
 
 def summary_markdown(streams: Sequence[StreamSummary]) -> str:
-    """A table for each stream."""
+    """One table for each stream."""
     return "\n".join(_markdown(stream) for stream in streams)
 
 
 def summary_latex(streams: Sequence[StreamSummary]) -> str:
-    """A tabular for each stream, for the package booktabs."""
+    """One tabular for each stream, for the package booktabs."""
     return "% needs \\usepackage{booktabs}\n" + "\n".join(_latex(stream) for stream in streams)
 
 
-def escaped_markdown(text: str) -> str:
-    """Text that Markdown shows as it is."""
+def escape_markdown(text: str) -> str:
+    """Text that Markdown shows unchanged."""
     return re.sub(r"([\\`*_{}\[\]()#+!|~$^])", r"\\\1", html.escape(text, quote=False))
 
 
-def escaped_latex(text: str) -> str:
-    r"""Text that LaTeX shows as it is.
+def escape_latex(text: str) -> str:
+    r"""Text that LaTeX shows unchanged. By hand: pandas does not escape < > | ", which older font encodings change.
 
-    >>> print(escaped_latex("a_b & 50%"))
+    >>> print(escape_latex("a_b & 50%"))
     a\_b \& 50\%
     """
     return "".join(LATEX.get(char, char) for char in text)
 
 
 def _markdown(stream: StreamSummary) -> str:
-    content = table(stream)
+    """By hand: pandas would need one more package, tabulate, and would pad the cells."""
+    content = summary_table(stream)
     lines = [["Method", "Seeds", *content.headings], [":--", *["--:"] * (len(content.headings) + 1)]]
     for method, cells in content.rows:
-        figures = [f"**{cell.estimate.text}**" if cell.is_best else cell.estimate.text for cell in cells]
-        lines.append([escaped_markdown(method.name), str(method.seeds), *figures])
+        values = [f"**{cell.estimate.text}**" if cell.is_best else cell.estimate.text for cell in cells]
+        lines.append([escape_markdown(method.name), str(method.seeds), *values])
     rows = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    return f"### {escaped_markdown(stream.title)}\n\n{rows}"
+    return f"### {escape_markdown(stream.title)}\n\n{rows}"
 
 
 def _latex(stream: StreamSummary) -> str:
-    content = table(stream)
-    head = ["Method", "Seeds", *(escaped_latex(heading) for heading in content.headings)]
-    rows = [[escaped_latex(method.name), str(method.seeds), *map(_latex_cell, cells)] for method, cells in content.rows]
-    return "\n".join(
-        [
-            f"% {stream.title}",
-            rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
-            r"\toprule",
-            " & ".join(head) + r" \\",
-            r"\midrule",
-            *(" & ".join(row) + r" \\" for row in rows),
-            r"\bottomrule",
-            r"\end{tabular}",
-            "",
-        ]
-    )
+    content = summary_table(stream)
+    columns = ["Method", "Seeds", *(escape_latex(heading) for heading in content.headings)]
+    rows = [[escape_latex(method.name), str(method.seeds), *map(_latex_cell, cells)] for method, cells in content.rows]
+    alignment = "l" + "r" * (len(columns) - 1)
+    tabular = pd.DataFrame(rows, columns=columns).to_latex(index=False, escape=False, column_format=alignment)
+    return f"% {stream.title}\n{tabular}"
 
 
 def _latex_cell(cell: Cell) -> str:
@@ -254,31 +257,32 @@ def _latex_cell(cell: Cell) -> str:
     return rf"\textbf{{{text}}}" if cell.is_best else text
 
 
-def _seeds(streams: Sequence[StreamSummary]) -> Iterator[tuple[list[object], MethodSummary, Result]]:
-    """Every result, after what tells it apart: the values of the columns SEED."""
+def _runs(streams: Sequence[StreamSummary]) -> Iterator[tuple[list[object], MethodSummary, Result]]:
+    """Every result, with the values of RUN_COLUMNS and the method."""
     for stream in streams:
         for method in stream.methods:
             for result in method.results:
                 yield [stream.title, method.label, method.name, result.seed], method, result
 
 
-def _means(column: Column, methods: Sequence[MethodSummary]) -> list[float]:
-    return [column.estimate(method).mean for method in methods]
+def _known_means(column: Column, methods: Sequence[MethodSummary]) -> list[float]:
+    means = [column.estimate(method).mean for method in methods]
+    return [mean for mean in means if not math.isnan(mean)]
 
 
 def _best(column: Column, stream: StreamSummary) -> str | None:
-    """The best figure as it is printed, so that what looks equal is equal; None where nothing competes."""
-    known = [value for value in _means(column, stream.competitors) if not math.isnan(value)]
+    """The best value as it is printed, so that values that look equal are equal; None if nothing is compared."""
+    known = _known_means(column, stream.competitors)
     if column.better == 0 or len(known) < 2:
         return None
-    return one_decimal(max(known, key=lambda value: column.better * value))
+    return one_decimal(max(known, key=lambda mean: column.better * mean))
 
 
-def _plain(value: float | None) -> float | str:
-    return "" if value is None or math.isnan(value) else round(value, 6)
+def _round(value: float | None) -> float | None:
+    """By hand: pandas multiplies and divides by a power of ten, which may give another last digit."""
+    return None if value is None else round(value, 6)
 
 
-def _csv(rows: Sequence[Sequence[object]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
+def _csv(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    text: str = pd.DataFrame(rows, columns=columns).to_csv(index=False, lineterminator="\n")
+    return text

@@ -1,4 +1,4 @@
-"""Numbers and names as people read them, before any format's own escaping."""
+"""Numbers and names as text for people, before the escaping of any file format."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ UNDEFINED, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 
 
 def one_decimal(value: float) -> str:
-    """A number with one decimal, a dash where it is undefined."""
+    """A number with one decimal; a dash if it is undefined."""
     return UNDEFINED if math.isnan(value) else f"{round(value, 1) + 0.0:.1f}".replace("-", MINUS)
 
 
-def in_percent(share: float) -> str:
-    """A share of a hundred, with a decimal where it is small.
+def percent(share: float) -> str:
+    """A share in percent. Only a small share has a decimal.
 
-    >>> in_percent(41.3), in_percent(2.13), in_percent(100.0)
+    >>> percent(41.3), percent(2.13), percent(100.0)
     ('41\\xa0%', '2.1\\xa0%', '100\\xa0%')
     """
     return f"{one_decimal(share) if share < 9.95 else f'{share:.0f}'}\N{NO-BREAK SPACE}%"
@@ -28,20 +28,20 @@ def plural(number: object, noun: str) -> str:
     >>> plural(1, "task"), plural(2000, "image"), plural(2, "class")
     ('1 task', '2,000 images', '2 classes')
     """
-    plural = noun + ("es" if noun.endswith("s") else "s")
-    return f"{number:,} {noun if number == 1 else plural}" if isinstance(number, int) else f"{number} {plural}"
+    nouns = noun + ("es" if noun.endswith("s") else "s")
+    return f"{number:,} {noun if number == 1 else nouns}" if isinstance(number, int) else f"{number} {nouns}"
 
 
 def one_line(text: str) -> str:
-    """Text without line breaks and without characters that our file formats cannot hold."""
+    """Text without line breaks and without characters that the report's file formats cannot hold."""
     replacement = {"Cc": " ", "Cs": "\N{REPLACEMENT CHARACTER}"}  # control characters, halves of surrogate pairs
     return " ".join("".join(replacement.get(unicodedata.category(char), char) for char in text).split())
 
 
-def shortened(text: str, most: int) -> str:
-    """Text of at most so many characters.
+def shorten(text: str, limit: int) -> str:
+    """Text of at most `limit` characters.
 
-    >>> shortened("hippopotamus", 6)
+    >>> shorten("hippopotamus", 6)
     'hippo…'
     """
-    return text if len(text) <= most else text[: most - 1].rstrip(" ,") + "…"
+    return text if len(text) <= limit else text[: limit - 1].rstrip(" ,") + "…"

@@ -1,0 +1,60 @@
+"""Which classes are predicted as which other classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cotransport.experiments.results import Result
+from cotransport.metrics import Floats, Integers
+from cotransport.report.estimates import ratio
+from cotransport.report.style import MAX_MAP_CLASSES
+from cotransport.report.text import plural
+
+
+@dataclass(frozen=True, eq=False)
+class Confusion:
+    """Confusion matrix with the names of its rows (true) and columns (predicted)."""
+
+    names: list[str]
+    counts: Integers
+    task_starts: list[int]
+    """The first row of each task; empty if the rows are tasks."""
+    is_by_task: bool = False
+    """Whether rows and columns are tasks, because there are too many classes."""
+
+    @classmethod
+    def total(cls, results: Sequence[Result], classes: list[str], task_starts: list[int]) -> Confusion | None:
+        """Sum over the results, after the last task; None if no result has a matrix of all classes."""
+        size = len(classes)
+        matrices = [np.asarray(result.confusion, dtype=np.int64) for result in results if len(result.confusion) == size]
+        if not matrices:
+            return None
+        counts = np.sum(matrices, axis=0)
+        if size <= MAX_MAP_CLASSES:
+            return cls(classes, counts, task_starts)
+        between_tasks = np.add.reduceat(np.add.reduceat(counts, task_starts, axis=0), task_starts, axis=1)
+        names = [f"task {number}" for number in range(1, len(task_starts) + 1)]
+        return cls(names, between_tasks, [], is_by_task=True)
+
+    @property
+    def shares(self) -> Floats:
+        """Each row in percent of its images; NaN in a row without images."""
+        images = self.counts.sum(axis=1, keepdims=True)
+        return ratio(100.0 * self.counts.astype(np.float64), np.broadcast_to(images, self.counts.shape))
+
+    def most_frequent(self, limit: int) -> list[str]:
+        """Descriptions of the most frequent confusions, most frequent first."""
+        wrong = self.counts - np.diag(np.diag(self.counts))
+        images = self.counts.sum(axis=1)
+        cells = [(int(true), int(predicted)) for true, predicted in zip(*np.nonzero(wrong), strict=True)]
+        cells.sort(key=lambda cell: (-wrong[cell], images[cell[0]], cell))
+        return [self.description(*cell) for cell in cells[:limit]]
+
+    def description(self, true: int, predicted: int) -> str:
+        """One cell in words."""
+        outcome = "recognised" if true == predicted else f"predicted as {self.names[predicted]}"
+        images = plural(int(self.counts[true].sum()), "image")
+        return f"{self.names[true]} {outcome}: {self.counts[true, predicted]:,} of {images}"

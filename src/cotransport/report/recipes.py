@@ -1,0 +1,32 @@
+"""Values from the recipe that a result carries. The recipe may be incomplete or from another version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+from cotransport.experiments.results import Result
+from cotransport.report.text import one_line
+
+
+def setting(recipe: Mapping[str, Any], *path: str) -> object:
+    """The value at a path of keys; None if the value or a section above it is missing.
+
+    >>> setting({"data": {"source": "digits"}}, "data", "source"), setting({}, "data", "source")
+    ('digits', None)
+    """
+    value: object = recipe
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def data_set_name(result: Result) -> str:
+    """Name of the data set: the last part of a folder's path or of a hub id."""
+    return one_line(PurePath(str(setting(result.recipe, "data", "source") or "")).name) or "data"
+
+
+def uses_validation_images(result: Result) -> bool:
+    """Whether the evaluation used held-out training images instead of the test images."""
+    return setting(result.recipe, "data", "validation") is not None
