@@ -168,13 +168,11 @@ def run(
 @app.command()
 def recipes() -> None:
     """List the bundled recipes."""
-    import yaml
-
-    from cotransport.experiments.recipe import bundled_recipes
+    from cotransport.experiments.bundled import bundled_descriptions
 
     table = Table("recipe", "what it runs", box=None, header_style="bold")
-    for name, path in bundled_recipes().items():
-        table.add_row(name, str(yaml.safe_load(path.read_text(encoding="utf-8")).get("description", "")))
+    for name, description in bundled_descriptions().items():
+        table.add_row(name, description)
     out.print(table)
 
 
@@ -188,7 +186,7 @@ def methods(
 ) -> None:
     """List the methods, or one method's settings."""
     from cotransport.methods import known_methods, make_method
-    from cotransport.settings.sections import descriptions
+    from cotransport.settings.validation import descriptions
 
     if name is None:
         table = Table("method", "", "what it does", box=None, header_style="bold")

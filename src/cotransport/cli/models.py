@@ -352,11 +352,12 @@ def example_data(
 
 
 def _wishes(chosen: dict[str, Any], overrides: Sequence[str]) -> Any:  # noqa: ANN401 (Wishes, which takes torch along)
-    from cotransport.experiments.recipe import set_all
     from cotransport.lessons.lesson import Wishes
-    from cotransport.settings.sections import Device, validated
+    from cotransport.settings.overrides import apply_overrides
+    from cotransport.settings.sections import Device
+    from cotransport.settings.validation import validated
 
-    set_all(chosen, overrides)
+    apply_overrides(chosen, overrides)
     for section in ("data", "device"):
         if not isinstance(chosen.get(section, {}), dict):
             raise ConfigError(f"--set {section}: give one of its keys, such as {section}.KEY=VALUE")

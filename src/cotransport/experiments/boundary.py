@@ -31,7 +31,7 @@ from cotransport.methods.retrospection import Transporting
 from cotransport.report.figures import paper_style, save
 from cotransport.report.style import COLOURS
 from cotransport.report.text import one_decimal, one_line, plural, shortened
-from cotransport.settings.sections import Settings
+from cotransport.settings.validation import Settings
 from cotransport.training.loop import fabric_for
 
 SCALE = 2.0

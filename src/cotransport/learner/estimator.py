@@ -52,8 +52,8 @@ from cotransport.settings.sections import (
     Loss,
     Optimiser,
     Schedule,
-    Settings,
 )
+from cotransport.settings.validation import Settings, quoted, validated
 from cotransport.system.randomness import seeded
 from cotransport.training.checkpoints import Checkpoints
 from cotransport.training.loop import Listener, Trainer, decide_once, fabric_for
@@ -618,7 +618,7 @@ def _as_settings(kind: type[SettingsType], value: Mapping[str, Any] | SettingsTy
         return value
     if not isinstance(value, Mapping):
         raise ConfigError(f"{name}: give {kind.__name__}(...) or a dictionary with its keys, not {value!r}")
-    made: SettingsType = config.validated(kind, value, name)
+    made: SettingsType = validated(kind, value, name)
     return made
 
 
@@ -673,7 +673,7 @@ def _check_exemplars(method: Method, allowed: Budget, memory: Memory, data: Labe
 
 def _check_whole(name: str, value: object, at_least: int, at_most: int = 2**31 - 1) -> None:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or not at_least <= value <= at_most:
-        raise ConfigError(f"{name}: give a whole number from {at_least} to {at_most:,}, not {config.quoted(value)}")
+        raise ConfigError(f"{name}: give a whole number from {at_least} to {at_most:,}, not {quoted(value)}")
 
 
 def _renumbered(data: LabelledImages, known: tuple[Label, ...], known_classes: bool) -> LabelledImages:

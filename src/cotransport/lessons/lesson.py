@@ -37,8 +37,8 @@ from cotransport.learner.estimator import SECTIONS, IncrementalClassifier
 from cotransport.lessons.suggestions import is_grey, largest_side, suggested
 from cotransport.methods import make_method
 from cotransport.model.store import Facts, ModelStore, Snapshot, VersionRecord, digest_of
-from cotransport.networks.backbones import check_known
-from cotransport.settings.sections import Backbone, Budget, Data, Device, Schedule, nearest, validated
+from cotransport.settings.sections import Backbone, Budget, Data, Device, Schedule, check_backbone_name
+from cotransport.settings.validation import nearest, validated
 from cotransport.system import signals
 from cotransport.system.files import read_json, storable_name, storage_errors, write_json
 from cotransport.training.checkpoints import Checkpoints
@@ -444,7 +444,7 @@ def _backbone(value: object) -> Backbone:
         return value
     named = {"name": value} if isinstance(value, str) else value
     settings = validated(Backbone, named, "backbone")  # type: ignore[arg-type]  # what is no mapping is refused
-    check_known(settings)
+    check_backbone_name(settings)
     return settings
 
 

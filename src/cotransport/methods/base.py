@@ -18,7 +18,8 @@ from cotransport import losses
 from cotransport.data import Batch, LabelledImages, concatenate
 from cotransport.networks.network import CosineHead, Head, Network, Output
 from cotransport.settings import sections as config
-from cotransport.settings.sections import Budget, Loss, Settings
+from cotransport.settings.sections import Budget, Loss
+from cotransport.settings.validation import Settings
 from cotransport.training.loop import Moment, Objective, Trainer
 
 

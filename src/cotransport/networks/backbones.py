@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from cotransport.errors import ConfigError
 from cotransport.settings import sections as config
-from cotransport.settings.sections import nearest
+from cotransport.settings.sections import check_backbone_name
 
 SMALL = 64
 """Images up to this side get a stem that keeps their resolution."""
@@ -211,18 +211,9 @@ BACKBONES: dict[str, Callable[[config.Backbone, int], nn.Module]] = {
 }
 
 
-def check_known(settings: config.Backbone) -> None:
-    """Raise an error if there is no backbone of this name."""
-    if settings.name not in BACKBONES:
-        raise ConfigError(
-            f"backbone.name: {settings.name!r} is not known{nearest(settings.name, BACKBONES)} "
-            f"Known: {', '.join(BACKBONES)}; the estimator also takes a torch module"
-        )
-
-
 def build(settings: config.Backbone, image_size: int) -> nn.Module:
     """The backbone with this name, for images of this size."""
-    check_known(settings)
+    check_backbone_name(settings)
     made = BACKBONES[settings.name](settings, image_size)
     if settings.dimension is None:
         return made
