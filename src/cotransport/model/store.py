@@ -25,10 +25,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
-import safetensors
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from cotransport.data import EncodedImages, Images, Label, PixelImages
@@ -46,8 +44,8 @@ from cotransport.system.files import (
     storable_name,
     storage_errors,
     write_json,
-    write_tensors,
 )
+from cotransport.system.tensors import read_tensors, write_tensors
 from cotransport.version import __version__
 
 FORMAT = 1
@@ -252,8 +250,8 @@ class ModelStore:
             raise ModelError(f"{path}: two classes have the same name. Restore it from a backup")
         metrics = self._json(metrics_path)
         try:
-            tensors = {name: tensor.clone() for name, tensor in load_file(weights).items()}
-        except (OSError, safetensors.SafetensorError, ValueError, KeyError) as error:
+            tensors = read_tensors(weights).tensors
+        except ValueError as error:
             raise ModelError(f"{weights}: damaged ({error}). Restore it from a backup") from None
         return Snapshot(
             settings=model.settings,
