@@ -6,7 +6,9 @@ from torch import Tensor, nn
 
 from cotransport.errors import ConfigError
 from cotransport.networks import backbones
-from cotransport.networks.network import CosineHead, LinearHead, Network, fold_batch_norms
+from cotransport.networks.folding import fold_batch_norms
+from cotransport.networks.heads import CosineHead, LinearHead
+from cotransport.networks.network import Network
 from cotransport.settings.sections import Backbone
 
 

@@ -41,7 +41,8 @@ from cotransport.errors import ConfigError, CotransportWarning, DataError, Model
 from cotransport.methods import Lesson, Method, make_method
 from cotransport.model.store import LONGEST_NAME, ModelStore, Snapshot
 from cotransport.networks import backbones
-from cotransport.networks.network import CosineHead, HeadAlone, Network, Output
+from cotransport.networks.heads import CosineHead
+from cotransport.networks.network import HeadAlone, Network, Output
 from cotransport.settings import sections as config
 from cotransport.settings.sections import (
     Augmentation,

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from cotransport import losses
 from cotransport.data import Batch, LabelledImages, concatenate
-from cotransport.networks.network import CosineHead, Head, Network, Output
+from cotransport.networks.heads import CosineHead, Head
+from cotransport.networks.network import Network, Output
 from cotransport.settings import sections as config
 from cotransport.settings.sections import Budget, Loss
 from cotransport.settings.validation import Settings

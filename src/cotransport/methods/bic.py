@@ -15,33 +15,13 @@ from cotransport.data import LabelledImages, concatenate
 from cotransport.errors import CotransportWarning
 from cotransport.methods.base import Lesson
 from cotransport.methods.rehearsal import Distilling
-from cotransport.networks.network import Head, LinearHead, Network
+from cotransport.networks.heads import CorrectedHead, Head
+from cotransport.networks.network import Network
 from cotransport.settings import sections as config
 from cotransport.system.randomness import generator
 from cotransport.training.loop import Trainer
 
 _HELD_OUT = (0, 2)  # place of a task's random draws, beside those of its training
-
-
-class CorrectedHead(LinearHead):
-    """A linear head whose logits are corrected to alpha * logit + beta; the classes of a task share both numbers."""
-
-    alpha: Tensor
-    beta: Tensor
-
-    def __init__(self, dimension: int, scale: float = 1.0) -> None:
-        super().__init__(dimension, scale, bias=True)
-        self.register_buffer("alpha", torch.ones(0))
-        self.register_buffer("beta", torch.zeros(0))
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Features (n, d) -> logits (n, classes)."""
-        return self.alpha * super().forward(features) + self.beta
-
-    def grow(self, classes: int) -> None:
-        """Add so many classes, uncorrected."""
-        super().grow(classes)
-        self.alpha, self.beta = F.pad(self.alpha, (0, classes), value=1.0), F.pad(self.beta, (0, classes))
 
 
 class BiC(Distilling):

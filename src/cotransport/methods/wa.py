@@ -10,27 +10,13 @@ from torch import Tensor
 from cotransport.errors import CotransportWarning
 from cotransport.methods.base import Lesson
 from cotransport.methods.rehearsal import Distilling
-from cotransport.networks.network import Head, LinearHead, Network
+from cotransport.networks.heads import ClippedHead, Head, LinearHead
+from cotransport.networks.network import Network
 from cotransport.settings import sections as config
 from cotransport.training.loop import Trainer
 
 IMAGES_LOOKED_AT = 64
 """Images of the first task by which the backbone's features are judged, at most."""
-
-
-class ClippedHead(LinearHead):
-    """A linear head without negative weights: on features that are not negative either, longer ones say more."""
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Features (n, d) -> logits (n, classes); what a step of training has made negative is set to zero first."""
-        if self.training:
-            self.clip()
-        return super().forward(features)
-
-    @torch.no_grad()
-    def clip(self) -> None:
-        """Set negative weights to zero."""
-        self.weight.clamp_(min=0)
 
 
 class WA(Distilling):
