@@ -496,7 +496,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             if earlier is not None:
                 fast.stem.copy_(earlier.stem)
             else:
-                fast.look_at(network.normalised(sample(images, IMAGES_FOR_STEM, workers)))
+                fast.fit_stem(network.normalised(sample(images, IMAGES_FOR_STEM, workers)))
         return network
 
     def _remade_network(self, snapshot: Snapshot) -> Network:

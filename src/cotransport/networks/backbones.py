@@ -19,7 +19,7 @@ from cotransport.settings.sections import Backbone, check_backbone_name
 
 
 def fast(settings: Backbone, image_size: int) -> FastNet:
-    """The net for a small machine, with a deeper stem for larger images."""
+    """The fast net."""
     return FastNet(settings.width, image_size)
 
 
@@ -33,35 +33,38 @@ BACKBONES: dict[str, Callable[[Backbone, int], nn.Module]] = {
 
 
 def build(settings: Backbone, image_size: int) -> nn.Module:
-    """The backbone with this name, for images of this size."""
+    """The built-in backbone that the settings name, for images of this size."""
     check_backbone_name(settings)
-    made = BACKBONES[settings.name](settings, image_size)
+    backbone = BACKBONES[settings.name](settings, image_size)
     if settings.dimension is None:
-        return made
-    width = feature_dimension(made, image_size)
-    return nn.Sequential(made, nn.Linear(width, settings.dimension, bias=False), CentringNorm(settings.dimension))
+        return backbone
+    width = feature_dimension(backbone, image_size)
+    return nn.Sequential(backbone, nn.Linear(width, settings.dimension, bias=False), CentringNorm(settings.dimension))
 
 
 class CentringNorm(nn.BatchNorm1d):
-    """Keeps features of few dimensions from gathering on one side; when trained, a part of the linear layer before."""
+    """Centres features of few dimensions, which would otherwise all lie on one side of the origin.
+
+    After training, it is a fixed linear map, like the layer before it.
+    """
 
     def __init__(self, dimension: int) -> None:
         super().__init__(dimension, affine=False)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Features (n, d); a single image, which has no deviation, goes by the running statistics."""
+        """Normalised features (n, d). A single image has no deviation, so it uses the running statistics."""
         if self.training and len(features) == 1:
             return F.batch_norm(features, self.running_mean, self.running_var, eps=self.eps)
         return super().forward(features)
 
 
 def find_fast_net(backbone: nn.Module) -> FastNet | None:
-    """The fast net of a backbone that was built by name, with or without a layer after it."""
+    """The fast net in a backbone, or None. Layers may follow it."""
     return next((module for module in backbone.modules() if isinstance(module, FastNet)), None)
 
 
 def feature_dimension(backbone: nn.Module, image_size: int) -> int:
-    """Length of the feature vectors that a backbone gives for images of this size."""
+    """The length of a backbone's feature vectors for images of this size."""
     training = backbone.training
     backbone.eval()
     parameter = next(backbone.parameters(), torch.empty(0))

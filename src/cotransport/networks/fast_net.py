@@ -7,21 +7,22 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 TINY = 16
-"""The fast net looks at images up to this side in full resolution,"""
+"""Largest side, in pixels, of images whose full resolution the stem keeps. It halves that of larger images."""
 TRUNK_SIDE = 28
-"""and reduces larger ones until their side is at most this."""
+"""Largest side at the first block. Larger inputs are halved until they fit."""
 STEM_FILTERS = 48
+"""Number of filters of the stem."""
 STEM_RIDGE = 0.05
-"""Added to the variances that the stem divides by, so that noise is not blown up."""
+"""Added to the variances that the stem divides by, so that it does not amplify noise."""
 
 
 class FastBlock(nn.Module):
-    """Convolution, max-pool, norm and ReLU, and after them as many residual convolutions as asked for."""
+    """Convolution, max-pooling, norm and ReLU, followed by `residuals` residual convolutions."""
 
     def __init__(self, inputs: int, outputs: int, *, pool: bool, residuals: int) -> None:
         super().__init__()
         self.conv = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
-        self.pool = nn.MaxPool2d(2) if pool else nn.Identity()  # before the norm, which then has a quarter to do
+        self.pool = nn.MaxPool2d(2) if pool else nn.Identity()  # first, so that the norm has fewer pixels
         self.norm = nn.BatchNorm2d(outputs)
         self.residuals = nn.ModuleList(
             nn.Sequential(
@@ -39,13 +40,14 @@ class FastBlock(nn.Module):
 
 
 class FastNet(nn.Module):
-    """Few convolutions, wide where the resolution is low, so that a processor's matrix units are busy.
+    """Few convolutions, with many channels where the resolution is low, so that the CPU's matrix units are busy.
 
-    The stem compares patches with the main directions in which patches of the first images vary (Coates and Ng, 2012;
-    Page, 2019). It is fixed, so the first trained convolution needs no gradient of its input.
+    The filters of the stem are the principal directions of patches of the first task's images (Coates and Ng, 2012;
+    Page, 2019). They are not trained, so the first trained convolution needs no gradient of its input.
     """
 
     stem: Tensor
+    """(filters, 3, side, side)."""
 
     def __init__(self, width: int, image_size: int) -> None:
         super().__init__()
@@ -56,24 +58,27 @@ class FastNet(nn.Module):
             reductions.append(reduction(inputs))
             resolution = -(-resolution // 2)
         for outputs, residuals in ((width, 1), (2 * width, 1), (4 * width, 0)):
-            pool = resolution >= 4  # at a single pixel, a norm could not learn from a single image
+            pool = resolution >= 4  # with a single pixel and a single image, a norm could not be trained
             blocks.append(FastBlock(inputs, outputs, pool=pool, residuals=residuals))
             resolution, inputs = resolution // 2 if pool else resolution, outputs
         self.reductions, self.blocks = nn.Sequential(*reductions), nn.Sequential(*blocks)
         for module in self.blocks.modules():
-            if isinstance(module, nn.Conv2d):  # hands on what it is given, beside filters that are random
+            if isinstance(module, nn.Conv2d):  # starts by passing its input on; the other filters are random
                 nn.init.dirac_(module.weight[: module.in_channels])
 
-    def look_at(self, images: Tensor) -> None:
-        """Set the stem by normalised images (n, 3, h, w): whitened patches' main directions, and their negatives."""
+    def fit_stem(self, images: Tensor) -> None:
+        """Set the stem from normalised images (n, 3, h, w).
+
+        Its filters are the principal directions of their patches, whitened, and the negatives of these.
+        """
         side, image_size = self.stem.shape[-1], images.shape[-1]
         if image_size < side:
             return
         stride = max(side, image_size // 8)  # some patches of each image are enough
         patches = F.unfold(images, side, stride=stride).transpose(1, 2).flatten(0, 1).double()  # (patches, 3 side^2)
         patches = patches - patches.mean(dim=0)
-        variances, directions = torch.linalg.eigh(patches.T @ patches / len(patches))  # from the smallest on
-        directions = directions * torch.where(directions.sum(dim=0) < 0, -1, 1)  # otherwise the library chooses signs
+        variances, directions = torch.linalg.eigh(patches.T @ patches / len(patches))  # in ascending order
+        directions = directions * torch.where(directions.sum(dim=0) < 0, -1, 1)  # the library's signs are arbitrary
         whitening = (directions / torch.sqrt(variances + STEM_RIDGE)).T.flip(0)
         filters = whitening[: STEM_FILTERS // 2].reshape(-1, 3, side, side)
         self.stem.copy_(torch.cat([filters, -filters]))
@@ -86,7 +91,7 @@ class FastNet(nn.Module):
 
 
 def reduction(width: int) -> nn.Sequential:
-    """Halves the resolution."""
+    """A convolution that halves the resolution."""
     return nn.Sequential(
         nn.Conv2d(width, width, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)
     )

@@ -1,4 +1,4 @@
-"""Classifiers on top of the features, which grow by new classes. They know nothing of tasks or training."""
+"""Classifiers on top of the features. New classes can be added to them. They know nothing of tasks or training."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from torch.nn import functional as F
 
 
 class Head(nn.Module):
-    """A classifier with a row of weights for each class, to which classes can be added."""
+    """A classifier with a row of weights for each class."""
 
     scale: Tensor
+    """Factor of the logits."""
 
     def __init__(self, dimension: int) -> None:
         super().__init__()
@@ -26,31 +27,31 @@ class Head(nn.Module):
         return self.logits(features, self.weight)
 
     def logits(self, features: Tensor, weight: Tensor) -> Tensor:
-        """What this head would say with other weights (classes, d)."""
+        """The logits (n, classes) of features (n, d) with other weights (classes, d)."""
         raise NotImplementedError
 
     def grow(self, classes: int) -> None:
-        """Add so many classes with random weights; those of the old classes stay as they are."""
+        """Add `classes` new classes with random weights. The weights of the old classes do not change."""
         new = torch.empty(classes, self.weight.shape[1]).uniform_(-1, 1) * self.weight.shape[1] ** -0.5
         self.weight = nn.Parameter(torch.cat([self.weight.detach(), new.to(self.weight)]))
 
 
 class CosineHead(Head):
-    """Scaled cosine between features and each class's weights (section 4.4 of the paper, with a learnable scale)."""
+    """Cosines between the features and each class's weights (section 4.4 of the paper), times a learnable scale."""
 
     def __init__(self, dimension: int, scale: float) -> None:
         super().__init__(dimension)
         self.scale = nn.Parameter(torch.tensor(float(scale)))
 
     def logits(self, features: Tensor, weight: Tensor) -> Tensor:
-        """What this head would say with other weights (classes, d)."""
-        with torch.autocast(features.device.type, enabled=False):  # half precision would blur the logits
+        """The logits (n, classes) of features (n, d) with other weights (classes, d)."""
+        with torch.autocast(features.device.type, enabled=False):  # half precision is too coarse for logits
             units = F.normalize(features.to(weight.dtype))
             return self.scale * F.linear(units, F.normalize(weight))
 
 
 class LinearHead(Head):
-    """Dot products of features with each class's weights, times a fixed scale; and a bias where there is one."""
+    """Dot products of the features with each class's weights, times a fixed scale, with or without a bias."""
 
     def __init__(self, dimension: int, scale: float = 1.0, *, bias: bool = False) -> None:
         super().__init__(dimension)
@@ -63,19 +64,22 @@ class LinearHead(Head):
         return logits if self.bias is None else logits + self.bias
 
     def logits(self, features: Tensor, weight: Tensor) -> Tensor:
-        """What this head would say with other weights (classes, d), and without bias."""
+        """The logits (n, classes) of features (n, d) with other weights (classes, d), without bias."""
         with torch.autocast(features.device.type, enabled=False):
             return self.scale * F.linear(features.to(weight.dtype), weight)
 
     def grow(self, classes: int) -> None:
-        """Add so many classes with random weights and a bias of zero."""
+        """Add `classes` new classes with random weights, and with a bias of zero if the head has one."""
         super().grow(classes)
         if self.bias is not None:
             self.bias = nn.Parameter(F.pad(self.bias.detach(), (0, classes)))
 
 
 class CorrectedHead(LinearHead):
-    """A linear head whose logits are corrected to alpha * logit + beta; the classes of a task share both numbers."""
+    """A linear head whose logits are corrected to alpha * logit + beta (BiC; Wu et al., 2019).
+
+    The classes of a task share one alpha and one beta.
+    """
 
     alpha: Tensor
     beta: Tensor
@@ -90,16 +94,19 @@ class CorrectedHead(LinearHead):
         return self.alpha * super().forward(features) + self.beta
 
     def grow(self, classes: int) -> None:
-        """Add so many classes, uncorrected."""
+        """Add `classes` new classes, without a correction."""
         super().grow(classes)
         self.alpha, self.beta = F.pad(self.alpha, (0, classes), value=1.0), F.pad(self.beta, (0, classes))
 
 
 class ClippedHead(LinearHead):
-    """A linear head without negative weights: on features that are not negative either, longer ones say more."""
+    """A linear head without negative weights (WA; Zhao et al., 2020).
+
+    If the features are not negative either, a class with longer weights has higher logits.
+    """
 
     def forward(self, features: Tensor) -> Tensor:
-        """Features (n, d) -> logits (n, classes); what a step of training has made negative is set to zero first."""
+        """Features (n, d) -> logits (n, classes). In training, negative weights are first set to zero."""
         if self.training:
             self.clip()
         return super().forward(features)

@@ -1,4 +1,4 @@
-"""Embedding and head in one module that can grow by new classes. It knows nothing of tasks or training."""
+"""A backbone and a head in one module. It knows nothing of tasks or training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cotransport.networks.heads import Head
 
 
 class Output(NamedTuple):
-    """What the network says of a batch of n images."""
+    """The network's output for a batch of n images."""
 
     features: Tensor
     """(n, d)."""
@@ -22,7 +22,7 @@ class Output(NamedTuple):
 
 
 class Network(nn.Module):
-    """Normalisation, embedding and head: pixels from 0 to 255 in, features and logits out."""
+    """Normalisation, backbone and head: pixels from 0 to 255 in, features and logits out."""
 
     mean: Tensor
     deviation: Tensor
@@ -40,27 +40,27 @@ class Network(nn.Module):
         return int(self.head.weight.shape[1])
 
     def forward(self, images: Tensor) -> Output:
-        """Images (n, 3, h, w) of any number type."""
+        """Features and logits of images (n, 3, h, w) with any dtype."""
         features = self.backbone(self.normalised(images))
         return Output(features, self.head(features))
 
     def normalised(self, images: Tensor) -> Tensor:
-        """Pixels as the embedding sees them: each colour with mean 0 and deviation 1 over the first task's images."""
+        """Pixels as the backbone sees them: over the first task's images, each colour has mean 0 and deviation 1."""
         return (images - self.mean) / self.deviation
 
     def frozen(self) -> Network:
-        """A copy that teaches and is not trained: no gradients, batch norms folded into convolutions."""
+        """A copy that is not trained, to be used as a teacher: no gradients, batch norms folded into convolutions."""
         twin = copy.deepcopy(self).eval()
         twin.backbone = fold_batch_norms(twin.backbone)
         return twin.requires_grad_(False)
 
 
 class HeadAlone(Network):
-    """A head on features that are computed already, for a training that leaves the embedding as it is."""
+    """A head that is trained on features computed before, because the backbone does not change."""
 
     def __init__(self, head: Head) -> None:
         super().__init__(nn.Identity(), head, torch.zeros(3), torch.ones(3))
 
     def normalised(self, images: Tensor) -> Tensor:
-        """Features (n, d) as they are."""
+        """Features (n, d), unchanged."""
         return images

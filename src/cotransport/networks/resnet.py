@@ -10,11 +10,11 @@ from torch.nn import functional as F
 from cotransport.settings.sections import Backbone
 
 SMALL = 64
-"""Images up to this side get a stem that keeps their resolution."""
+"""Largest side, in pixels, of images for which `auto` chooses the small stem."""
 
 
 class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions and a shortcut (He et al., 2016, figure 2)."""
+    """Two 3 x 3 convolutions and a shortcut (figure 2 of the paper)."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, shortcut: nn.Module) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class BasicBlock(nn.Module):
 
 
 class PaddedShortcut(nn.Module):
-    """Identity without parameters: every stride-th pixel, new channels zero (option A of He et al.)."""
+    """A shortcut without parameters: it takes every stride-th pixel, and new channels are zero (option A)."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -44,12 +44,12 @@ class PaddedShortcut(nn.Module):
 
 
 def projection(inputs: int, outputs: int, stride: int) -> nn.Module:
-    """Shortcut by a 1 x 1 convolution (option B of He et al.)."""
+    """A shortcut by a 1 x 1 convolution (option B)."""
     return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
 
 class ResNet(nn.Module):
-    """A stem, stages of basic blocks that halve the resolution from the second on, and global average pooling."""
+    """A stem, stages of basic blocks, and global average pooling. Each stage after the first halves the resolution."""
 
     def __init__(
         self,
@@ -81,12 +81,12 @@ class ResNet(nn.Module):
 
 
 def small_stem(width: int) -> nn.Sequential:
-    """Keeps the resolution."""
+    """The first layer for small images. It keeps the resolution."""
     return nn.Sequential(nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True))
 
 
 def large_stem(width: int) -> nn.Sequential:
-    """Reduces the resolution four times."""
+    """The first layers for large images. They divide the resolution by four."""
     return nn.Sequential(
         nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False),
         nn.BatchNorm2d(width),
@@ -96,11 +96,11 @@ def large_stem(width: int) -> nn.Sequential:
 
 
 def cifar_resnet(settings: Backbone, image_size: int, *, layers: int) -> ResNet:
-    """The thin ResNets for CIFAR: 6 n + 2 layers of widths 16, 32, 64."""
+    """The narrow ResNets for CIFAR: 6 n + 2 layers, with 16, 32 and 64 channels."""
     return ResNet(small_stem(16), (16, 32, 64), (layers - 2) // 6, PaddedShortcut)
 
 
 def resnet18(settings: Backbone, image_size: int) -> ResNet:
-    """The 18-layer ResNet, with the large-image stem or one that keeps small images' resolution."""
+    """The 18-layer ResNet, with the stem that the settings choose."""
     small = settings.stem == "small" or (settings.stem == "auto" and image_size <= SMALL)
     return ResNet(small_stem(64) if small else large_stem(64), (64, 128, 256, 512), 2, projection)
