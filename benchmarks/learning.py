@@ -19,7 +19,8 @@ from cotransport.data import Batch, LabelledImages, PixelImages, Shard, training
 from cotransport.methods import Lesson, Method, make_method
 from cotransport.methods.coil import Coil
 from cotransport.networks import backbones
-from cotransport.networks.network import CosineHead, Network, Output
+from cotransport.networks.heads import CosineHead
+from cotransport.networks.network import Network, Output
 from cotransport.settings.sections import Augmentation, Backbone, Device, Loss, Optimiser, Schedule
 from cotransport.training.loop import Moment, Objective, Trainer, fabric_for, parameter_groups
 from cotransport.transport import transport_plan

@@ -25,7 +25,8 @@ from cotransport import IncrementalClassifier
 from cotransport.cli import models as model_commands
 from cotransport.data.decoding import Encoded, decode, image_size
 from cotransport.errors import CotransportError
-from cotransport.experiments.recipe import bundled_recipes, load_recipe
+from cotransport.experiments.bundled import bundled_recipes
+from cotransport.experiments.recipe import load_recipe
 from cotransport.lessons.lesson import evaluate, rollback
 from cotransport.model.store import seal
 from tests.conftest import blobs

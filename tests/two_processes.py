@@ -14,7 +14,8 @@ from torch import nn
 from cotransport import IncrementalClassifier
 from cotransport.data.memory import herding
 from cotransport.networks.backbones import build
-from cotransport.networks.network import CosineHead, Network
+from cotransport.networks.heads import CosineHead
+from cotransport.networks.network import Network
 from cotransport.settings.sections import Augmentation, Backbone, Device, Schedule
 from cotransport.training.loop import Trainer, fabric_for
 from tests.conftest import blobs

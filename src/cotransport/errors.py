@@ -1,39 +1,39 @@
-"""The errors this package raises on purpose. Each says what was wrong with which file or field, and the remedy."""
+"""The errors that this package raises on purpose. Every message names the wrong file or field, and a remedy."""
 
 
 class CotransportError(Exception):
-    """Root of all errors raised on purpose; `exit_code` is what the command returns for it."""
+    """Base class of these errors. `exit_code` is the exit code of the command."""
 
     exit_code = 2
 
 
 class CotransportWarning(UserWarning):
-    """Something that the user may not have meant, though it can be done."""
+    """Something was done, but it may not be what the user wanted."""
 
 
 class ConfigError(CotransportError, ValueError):
-    """A recipe or a setting that cannot be used as it is."""
+    """A recipe or a setting is wrong."""
 
 
 class DataError(CotransportError, ValueError):
-    """Images, labels or folders that cannot be used as they are."""
+    """Images, labels or folders of images cannot be used."""
 
 
 class RunError(CotransportError):
-    """A run's folder that cannot be used as it is."""
+    """The folder of a run cannot be used."""
 
 
 class ModelError(CotransportError):
-    """A model folder that cannot be used as it is."""
+    """A model folder cannot be used."""
 
 
 class StorageError(CotransportError, OSError):
-    """A file that could not be written. What was saved before is untouched."""
+    """A file could not be written. Everything saved before is unchanged."""
 
     exit_code = 1
 
 
 class TrainingError(CotransportError, RuntimeError):
-    """Training that could not go on. What was learned before the task is untouched."""
+    """A training could not continue. Everything learned in earlier tasks is unchanged."""
 
     exit_code = 1

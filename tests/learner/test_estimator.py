@@ -12,7 +12,7 @@ from torch import nn
 from cotransport import IncrementalClassifier
 from cotransport.data import EncodedImages, LabelledImages, PixelImages
 from cotransport.errors import ConfigError, CotransportWarning, DataError, TrainingError
-from cotransport.networks.backbones import FastNet
+from cotransport.networks.fast_net import FastNet
 from cotransport.settings.sections import Augmentation, Budget, Schedule
 from cotransport.training.loop import TrainingProgress
 from tests.conftest import blobs

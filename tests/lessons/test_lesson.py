@@ -16,7 +16,8 @@ from cotransport.lessons import lesson as production
 from cotransport.lessons import suggestions
 from cotransport.lessons.lesson import Change, Outcome, Wishes
 from cotransport.model.store import ModelStore
-from cotransport.settings.sections import Augmentation, Budget, Device, Schedule, validated
+from cotransport.settings.sections import Augmentation, Budget, Device, Schedule
+from cotransport.settings.validation import validated
 from tests.conftest import blobs, classifier
 
 QUICK = Wishes(

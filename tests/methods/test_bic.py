@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from cotransport.data import LabelledImages
 from cotransport.errors import CotransportWarning
 from cotransport.methods import Lesson
-from cotransport.methods.bic import BiC, CorrectedHead, bias_correction
+from cotransport.methods.bic import BiC, bias_correction
+from cotransport.networks.heads import CorrectedHead
 from cotransport.networks.network import Network
 from cotransport.settings.sections import Budget, Loss
 from cotransport.training.loop import Objective, Trainer

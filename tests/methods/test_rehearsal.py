@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from cotransport.data import Batch
 from cotransport.errors import ConfigError
 from cotransport.methods import Lesson, known_methods
-from cotransport.methods.bic import CorrectedHead
 from cotransport.methods.rehearsal import Distilling
+from cotransport.networks.heads import CorrectedHead
 from cotransport.networks.network import Network
 from cotransport.settings.sections import Budget, Device, HeadSettings, Loss
 from cotransport.training.loop import Moment, Trainer

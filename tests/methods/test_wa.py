@@ -12,8 +12,8 @@ from cotransport import IncrementalClassifier
 from cotransport.errors import CotransportWarning
 from cotransport.methods import known_methods
 from cotransport.methods.rehearsal import Distilling
-from cotransport.methods.wa import WA, ClippedHead, align
-from cotransport.networks.network import CosineHead, LinearHead
+from cotransport.methods.wa import WA, align
+from cotransport.networks.heads import ClippedHead, CosineHead, LinearHead
 from cotransport.settings.sections import HeadSettings
 from tests.conftest import blobs, classifier
 

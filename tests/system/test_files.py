@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
 
 from cotransport.errors import StorageError
 from cotransport.system import files
@@ -17,7 +16,6 @@ from cotransport.system.files import (
     rename_folder,
     storable_name,
     write_json,
-    write_tensors,
     write_text,
 )
 
@@ -26,7 +24,7 @@ def full_disk(descriptor: int) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+def test_a_file_is_replaced_atomically(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     write_json(path, {"é": 1})
     with atomic_write(path) as beside:
@@ -36,7 +34,7 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     write_text(path, "old")
     with pytest.raises(RuntimeError), atomic_write(path) as beside:
@@ -46,7 +44,7 @@ def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_full_disk_is_told_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.txt"
     write_text(path, "old")
     monkeypatch.setattr(files.os, "fsync", full_disk)
@@ -62,7 +60,7 @@ def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
         write_text(tmp_path / "file" / "a.txt", "new")
 
 
-def test_a_folder_gets_its_name_when_all_is_in_it(tmp_path: Path) -> None:
+def test_a_finished_folder_is_moved_to_its_place(tmp_path: Path) -> None:
     (tmp_path / "beside").mkdir()
     (tmp_path / "beside" / "a").write_text("1")
     rename_folder(tmp_path / "beside", tmp_path / "place")
@@ -71,7 +69,7 @@ def test_a_folder_gets_its_name_when_all_is_in_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, "\udcff", ""], ids=["half", "deep", "bytes", "empty"])
-def test_json_that_is_none(text: str, tmp_path: Path) -> None:
+def test_text_that_is_not_json(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(ValueError):
         read_json(tmp_path / "a.json")
@@ -84,35 +82,26 @@ def test_json_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         read_json(tmp_path / "a.json")
 
 
-def test_the_checksum_is_that_of_the_standard(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"abc")  # the example of FIPS 180-4
+def test_the_checksum_is_sha_256(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")  # the example in FIPS 180-4
     assert checksum(tmp_path / "a") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
-def test_tensors_on_a_full_disk(tmp_path: Path) -> None:
-    """The library writes them by itself, and has its own name for what the system refuses."""
-    resource = pytest.importorskip("resource")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
-    try:
-        with (
-            pytest.raises(StorageError, match=r"a\.safetensors.*cannot be written"),
-            atomic_write(tmp_path / "a.safetensors") as beside,
-        ):
-            write_tensors(beside, {"a": torch.zeros(100_000)})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert not list(tmp_path.iterdir())
-
-
-def test_others_may_read_tensors_as_they_may_read_any_file(tmp_path: Path) -> None:
-    write_json(tmp_path / "a.json", 1)
-    with atomic_write(tmp_path / "a.safetensors") as beside:
-        write_tensors(beside, {"a": torch.zeros(2)})
-    modes = {path.stat().st_mode for path in tmp_path.iterdir()}
-    assert len(modes) == 1
-
-
-def test_names_that_are_not_text_can_be_stored(tmp_path: Path) -> None:
+def test_a_name_that_is_not_valid_unicode_can_be_stored(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", storable_name("caf\udce9"))
     assert read_json(tmp_path / "a.json") == "caf\\udce9"
+
+
+def test_json_that_is_nested_too_deeply(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("[" * 66 + "]" * 66)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        read_json(tmp_path / "a.json")
+    (tmp_path / "a.json").write_text("[" * 64 + "]" * 64)
+    read_json(tmp_path / "a.json")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.json")
+    with pytest.raises(ValueError, match="not a file"):
+        read_json(tmp_path / "a.json")

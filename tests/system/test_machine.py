@@ -1,24 +1,19 @@
+import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from cotransport.system import machine
-from cotransport.system.machine import _quota
 
 
-@pytest.mark.parametrize(
-    ("text", "cores"),
-    [("max 100000", 8), ("200000 100000", 2), ("150000 100000", 2), ("1000 100000", 0), ("nonsense", 8), ("1 0", 8)],
-)
-def test_a_control_groups_limit(tmp_path: Path, text: str, cores: int) -> None:
-    (tmp_path / "cpu.max").write_text(text)
-    assert _quota(tmp_path / "cpu.max", 8) == cores
-
-
-def test_without_control_groups(tmp_path: Path) -> None:
-    assert _quota(tmp_path / "cpu.max", 8) == 8
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no CPU affinity")
+def test_cores_are_those_that_the_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 5, 7})
+    assert 1 <= machine.available_cores() <= 3
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {5})
+    assert machine.available_cores() == 1
 
 
 @pytest.mark.parametrize(
@@ -26,7 +21,7 @@ def test_without_control_groups(tmp_path: Path) -> None:
     [
         (1 << 40, [("mmap", 1 << 30), ("trim", 1 << 30)]),
         (32 << 20, [("mmap", 32 << 20), ("trim", 1 << 30)]),
-        (0, []),  # less trimming alone would be slower than nothing
+        (0, []),  # less trimming alone would be slower than the default
     ],
 )
 def test_freed_memory_is_kept(monkeypatch: pytest.MonkeyPatch, largest: int, accepted: list[tuple[str, int]]) -> None:
@@ -54,13 +49,13 @@ def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     machine.end_with_parent()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="of Linux only")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can end a process with its parent")
 def test_a_process_ends_with_its_parent() -> None:
     child = "import time; from cotransport.system.machine import end_with_parent as f; f(); print('ready', flush=True)"
-    child += "; time.sleep(20); print('still there')"
+    child += "; time.sleep(20); print('still running')"
     parent = f"import subprocess, sys; subprocess.call([sys.executable, '-c', {child!r}])"
     with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         process.kill()
-        assert process.stdout.read() == b""  # the child has it open until it ends
+        assert process.stdout.read() == b""  # the child keeps the pipe open until it ends

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from cotransport import losses
 from cotransport.data import Batch, EncodedImages, LabelledImages
 from cotransport.errors import ConfigError, CotransportWarning, TrainingError
-from cotransport.networks.network import CosineHead, Network, Output
+from cotransport.networks.heads import CosineHead
+from cotransport.networks.network import Network, Output
 from cotransport.settings.sections import Augmentation, Device, Optimiser, Schedule
 from cotransport.system import signals
 from cotransport.training import loop as training

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from cotransport.experiments.boundary import Boundary
     from cotransport.experiments.dry_run import DryRun
-    from cotransport.report.aggregate import StreamSummary
+    from cotransport.report.summaries import StreamSummary
 
 app = typer.Typer()
 RecipeName = Annotated[
@@ -90,11 +90,11 @@ def run(
 @app.command()
 def recipes() -> None:
     """List the bundled recipes."""
-    from cotransport.experiments.bundled import bundled_recipes, recipe_description
+    from cotransport.experiments.bundled import bundled_descriptions
 
     table = Table("recipe", "what it runs", box=None, header_style="bold")
-    for name, path in bundled_recipes().items():
-        table.add_row(name, recipe_description(path))
+    for name, description in bundled_descriptions().items():
+        table.add_row(name, description)
     out.print(table)
 
 

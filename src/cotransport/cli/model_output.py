@@ -94,13 +94,11 @@ def show_outcome(model: Path, outcome: LessonOutcome, *, as_json: bool) -> None:
     if report.accuracy is None:
         words = [f"[bold]version {outcome.version}[/] is made. There are too few images to hold some out for testing"]
     if report.accuracy_lost is not None:
-        words.append(
-            f"the classes known before: {percent(report.old_before)} before, {percent(report.old_after)} now"
-        )
+        words.append(f"the classes known before: {percent(report.old_before)} before, {percent(report.old_after)} now")
     out.print("; ".join(words), soft_wrap=True)
     lost = [one for one in report.per_class if _gain(one) <= -MUCH_FORGOTTEN]
     if lost and outcome.refused is None:
-        names = ", ".join(f"{one.name} ({_gain(one):.0f})" for one in sorted(lost, key=_points)[:5])
+        names = ", ".join(f"{one.name} ({_gain(one):.0f})" for one in sorted(lost, key=_gain)[:5])
         out.print(
             f"[yellow]much forgotten:[/] {markup(names)}. More exemplars (--memory-per-class) or another "
             f"method may help. To go back to the version before: {rollback_command(model)}",
@@ -129,7 +127,7 @@ def _show_classes(changes: Sequence[ClassAccuracy], new_classes: Sequence[str | 
     listed = list(changes)
     if len(listed) > SHOWN:
         new = [change for change in changes if change.name in new_classes]
-        old = sorted((change for change in changes if change.name not in new_classes), key=_points)
+        old = sorted((change for change in changes if change.name not in new_classes), key=_gain)
         listed = [*new[: max(SHOWN // 2, SHOWN - len(old))], *old][:SHOWN]
     table = Table("class", "held out", "before", "now", "", box=None, header_style="bold")
     for change in listed:

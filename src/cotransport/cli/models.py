@@ -75,13 +75,16 @@ def learn(
         int | None, typer.Option(help="Pixels of a side. A model keeps it for life.", show_default="by the images")
     ] = None,
     memory: Annotated[
-        int | None, typer.Option(help="Exemplars (images of old classes that are kept), in all.", show_default="50 of each class")
+        int | None,
+        typer.Option(help="Exemplars (images of old classes that are kept), in all.", show_default="50 of each class"),
     ] = None,
     memory_per_class: Annotated[int | None, typer.Option(help="Exemplars of each class.")] = None,
     epochs: Annotated[
         int | None, typer.Option(help="How often each image is seen.", show_default="by the images")
     ] = None,
-    minutes: Annotated[float | None, typer.Option(help="Train for about this long, instead of a number of epochs.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Train for about this long, instead of a number of epochs.")
+    ] = None,
     known_classes: Annotated[
         KnownClasses, typer.Option(help="Images of known classes: refuse them, or extend the classes with them.")
     ] = KnownClasses.refuse,
@@ -97,9 +100,7 @@ def learn(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.", show_default="0")] = None,
     overrides: Overrides = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", metavar=FLAG, help="Discard an unfinished lesson.")
-    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", metavar=FLAG, help="Discard an unfinished lesson.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Teach a model new classes. The first call makes the model.

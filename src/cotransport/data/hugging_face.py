@@ -20,7 +20,8 @@ from cotransport.data.folders import check_inside
 from cotransport.data.images import Label, LabelledImages, images_from_parts
 from cotransport.data.splits import TEST_SPLITS, Splits, check_distinct
 from cotransport.errors import CotransportWarning, DataError
-from cotransport.settings.sections import Augmentation, Data, nearest
+from cotransport.settings.sections import Augmentation, Data
+from cotransport.settings.validation import nearest
 
 HUB_IDS = {"cifar100": "uoft-cs/cifar100", "imagenet": "ILSVRC/imagenet-1k"}
 LABEL_COLUMNS = {"cifar100": "fine_label"}

@@ -21,7 +21,7 @@ from cotransport.experiments.stream import TaskStream, split_classes
 from cotransport.jobs import Listener, NullListener
 from cotransport.learner.learning import initialised, learned
 from cotransport.learner.prediction import Predictor
-from cotransport.settings.sections import Settings
+from cotransport.settings.validation import Settings
 from cotransport.training.loop import TrainingControl
 from cotransport.training.processes import processes_for
 
@@ -83,8 +83,8 @@ def boundary(recipe: Recipe, listener: Listener) -> Boundary:
     listener.job_started(f"{one.label}, seed {one.seed}", [], expected_work(recipe, method, stream)[:1], 0)
     old = learned(None, stream[0].train, settings, control=TrainingControl(listener=listener.training))
     grown = initialised(old, stream[1].train, settings)
-    views = (_view(Predictor(state, settings), stream, task) for task, state in enumerate((old, grown)))
-    return Boundary(*views, transport_record(grown))
+    before, after = (_view(Predictor(state, settings), stream, task) for task, state in enumerate((old, grown)))
+    return Boundary(before, after, transport_record(grown))
 
 
 def _in_two_dimensions(recipe: Recipe) -> Recipe:

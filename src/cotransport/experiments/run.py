@@ -52,7 +52,9 @@ WITHOUT_EFFECT = ("name", "description", "device", "logging", "follow", "methods
 RESTART = "Start it again with --overwrite"
 
 
-def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = False, listener: Listener) -> list[Result]:
+def run(
+    recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = False, listener: Listener
+) -> list[Result]:
     """Run what is not finished yet and return all results. Unfinished runs need `resume` or `overwrite`."""
     processes = processes_for(recipe.device)
     listener = listener if processes.is_first else NullListener()
@@ -136,9 +138,7 @@ def _resume_or_start(recipe: Recipe, one: Run, out: Path, images: str) -> JobRec
     )
 
 
-def _finish(
-    recipe: Recipe, one: Run, stream: TaskStream, job: Job, listener: Listener, title: str
-) -> Result:
+def _finish(recipe: Recipe, one: Run, stream: TaskStream, job: Job, listener: Listener, title: str) -> Result:
     """Learn and evaluate the tasks that are left, and write the result."""
     processes, store = processes_for(recipe.device), ModelStore(job.folder / STATE)
     folder = job.folder.parent

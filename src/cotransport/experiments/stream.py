@@ -11,7 +11,7 @@ import numpy as np
 from cotransport.data import DataSet, Label, LabelledImages
 from cotransport.errors import ConfigError
 from cotransport.settings import sections as config
-from cotransport.settings.sections import nearest
+from cotransport.settings.validation import nearest
 
 Split = tuple[tuple[int, ...], ...]
 """For each task the source's numbers of its classes, in order of arrival."""

@@ -49,7 +49,7 @@ def new_network(settings: LearnerSettings, data: TaskData, before: State | None,
         if earlier is not None:
             fast.stem.copy_(earlier.stem)
         else:
-            fast.look_at(network.normalised(sample(images, STEM_IMAGES, workers)))
+            fast.fit_stem(network.normalised(sample(images, STEM_IMAGES, workers)))
     return network
 
 

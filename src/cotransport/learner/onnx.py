@@ -81,7 +81,9 @@ def export(predictor: Predictor, path: Path) -> None:
         session = onnxruntime.InferenceSession(str(beside), providers=["CPUExecutionProvider"])
         (answer,) = session.run(None, {"images": images.numpy()})
         if not torch.allclose(torch.from_numpy(answer), module(images), atol=TOLERANCE):
-            raise ModelError(f"{path}: the exported network predicts something else than the model. Nothing was written")
+            raise ModelError(
+                f"{path}: the exported network predicts something else than the model. Nothing was written"
+            )
 
 
 def _metadata(state: State) -> dict[str, Any]:

@@ -21,10 +21,8 @@ from cotransport.settings.sections import (
     Loss,
     Optimiser,
     Schedule,
-    Settings,
-    quoted,
-    validated,
 )
+from cotransport.settings.validation import Settings, quoted, validated
 
 SettingsType = TypeVar("SettingsType", bound=Settings)
 SECTIONS: dict[str, type[Settings]] = {
@@ -64,7 +62,8 @@ class LearnerSettings:
         """Settings from a user's values: names, dictionaries or settings objects for sections."""
         given: dict[str, Any] = {name: values[name] for name in (field.name for field in fields(cls)) if name in values}
         given["method"] = make_method(values["method"])
-        for name, kind in {**SECTIONS, "device": Device}.items():
+        sections_of: dict[str, type[Settings]] = {**SECTIONS, "device": Device}
+        for name, kind in sections_of.items():
             if name in given:
                 given[name] = as_settings(kind, given[name], name)
         if not isinstance(given["backbone"], nn.Module):

@@ -27,7 +27,7 @@ class State:
     network: Network
     memory: Memory
     plan: Tensor | None = None
-    """The plan (old classes, new classes) that gave the newest classes their first weights; None if those were random."""
+    """Transport plan (old classes, new classes) behind the newest classes' first weights; None if those were random."""
 
     def built_from(self) -> dict[Label, dict[Label, float]]:
         """For each of the newest classes the old classes' shares in its first weights, largest first.

@@ -7,14 +7,25 @@ from dataclasses import replace
 
 import torch
 
-from cotransport.data import DataSet, Images, Label, LabelledImages, Source, concatenate, open_source, prefer_folder, resize
+from cotransport.data import (
+    DataSet,
+    Images,
+    Label,
+    LabelledImages,
+    Source,
+    concatenate,
+    open_source,
+    prefer_folder,
+    resize,
+)
 from cotransport.data.memory import Memory
 from cotransport.data.splits import Splits, hold_out
 from cotransport.errors import ConfigError, DataError
 from cotransport.lessons.options import LessonOptions
 from cotransport.model.pool import image_digest
 from cotransport.model.snapshot import Snapshot
-from cotransport.settings.sections import Data, validated
+from cotransport.settings.sections import Data
+from cotransport.settings.validation import validated
 
 MOST_HELD_OUT = 50
 """Held-out images of each class, at most."""

@@ -11,7 +11,8 @@ from cotransport.lessons.records import read_report
 from cotransport.methods import make_method
 from cotransport.model.folder import ModelFolder
 from cotransport.model.manifest import Facts
-from cotransport.settings.sections import Backbone, validated
+from cotransport.settings.sections import Backbone
+from cotransport.settings.validation import validated
 
 
 def describe(path: Path) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from cotransport.errors import ConfigError, ModelError
 from cotransport.learner.settings import SECTIONS, LearnerSettings
-from cotransport.methods import make_method
 from cotransport.model.snapshot import Snapshot
-from cotransport.settings.sections import Backbone, Device, Schedule, nearest, validated
+from cotransport.settings.sections import Backbone, Device, Schedule, check_backbone_name
+from cotransport.settings.validation import nearest, validated
 
 HELD_OUT = 0.1
 """Default share of each class that is held out for testing."""

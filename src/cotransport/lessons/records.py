@@ -58,8 +58,8 @@ class LessonReport(_Record):
     accuracy_lost: float | None = Field(
         validation_alias=AliasChoices("accuracy_lost", "forgetting"), serialization_alias="forgetting"
     )
-    """Points of accuracy that the classes known before have lost in this lesson; None for the first lesson. Every held-out
-    image counts the same. (The forgetting of an experiment is another measure: see `metrics.forgetting`.)"""
+    """Points of accuracy that the classes known before have lost in this lesson; None for the first lesson. Every
+    held-out image counts the same. (The forgetting of an experiment is another measure: see `metrics.forgetting`.)"""
     times: dict[str, Any]
 
 

@@ -183,9 +183,7 @@ def _prepare(
     return _PreparedLesson(settings, chosen, train, test, record)
 
 
-def _promote_if_already_learned(
-    model: _Model, lesson: _PreparedLesson, options: LessonOptions
-) -> LessonOutcome | None:
+def _promote_if_already_learned(model: _Model, lesson: _PreparedLesson, options: LessonOptions) -> LessonOutcome | None:
     """The outcome of the same lesson, if it was finished before. Its version becomes current unless it is refused."""
     same = [number for number, finished in model.lessons.items() if finished.id == lesson.record.id]
     current = model.report.lesson if model.report else None
@@ -235,9 +233,7 @@ def _teach(
     notes = lesson_notes(settings, lesson.train, lesson.test, is_first=model.state is None)
     listener.job_started("", notes, work=[1.0], tasks_done=0)
     control = job.control(0, listener.training)
-    state = learned(
-        model.state, lesson.train, settings, extend=options.known_classes == "extend", control=control
-    )
+    state = learned(model.state, lesson.train, settings, extend=options.known_classes == "extend", control=control)
     before = Predictor(model.state, model.settings) if model.state and model.settings else None
     held_out = merge_held_out(model.snapshot, lesson.test, state.classes)
     per_class = compare(before, Predictor(state, settings), held_out)

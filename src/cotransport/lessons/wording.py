@@ -9,7 +9,9 @@ from cotransport.learner.settings import LearnerSettings
 from cotransport.lessons.suggestions import is_grey
 
 
-def lesson_notes(settings: LearnerSettings, train: LabelledImages, test: LabelledImages, *, is_first: bool) -> list[str]:
+def lesson_notes(
+    settings: LearnerSettings, train: LabelledImages, test: LabelledImages, *, is_first: bool
+) -> list[str]:
     """What is learned from how many images, and with which settings."""
     schedule, method, size = settings.schedule, settings.method, train.images.size
     epochs = "1 epoch" if schedule.epochs == 1 else f"{schedule.epochs} epochs"

@@ -9,7 +9,7 @@ from typing import Any
 
 from cotransport.errors import ConfigError
 from cotransport.methods.base import Method
-from cotransport.settings.sections import nearest, validated
+from cotransport.settings.validation import nearest, validated
 
 __all__ = ["Method", "known_methods", "make_method"]
 

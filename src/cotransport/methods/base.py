@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import field_validator
 
 from cotransport.settings.inline import InlineSections
-from cotransport.settings.sections import Budget, HeadSettings, Settings
+from cotransport.settings.sections import Budget, HeadSettings
+from cotransport.settings.validation import Settings
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -29,14 +29,14 @@ _VALIDATION = (0, 2)  # place of a task's random draws, beside those of its trai
 
 
 class BiC(Method):
-    """Rehearsal with distillation, then two numbers that correct the new classes' logits, fitted on validation images."""
+    """Rehearsal with distillation, then a correction of the new classes' logits, fitted on validation images."""
 
     name = "bic"
     title = "BiC"
 
     validate_every: Annotated[int, Field(ge=2)] = 10
-    """Validation images: of each old class its second exemplar and every `validate_every`-th after it; of each new class
-    as many images, at most one in `validate_every`. They are not trained on."""
+    """Validation images, which are not trained on: of each old class its second exemplar and every `validate_every`-th
+    after it; of each new class as many images, at most one in `validate_every`."""
     correction_prior: Annotated[float, Field(gt=0)] = 1.0
     """Strength of the prior towards no correction, counted in images. It matters with few validation images."""
     rehearsal: Rehearsal = Rehearsal()

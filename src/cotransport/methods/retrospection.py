@@ -63,7 +63,7 @@ class TransportBack:
         """
         gamma = self._settings.rt_weight * (moment.epoch / moment.epochs) ** 2
         if gamma and self._settings.rt_images == "new":
-            return gamma * int(self.rows(batch).sum()) / len(batch.labels)  # type: ignore[union-attr]  # a mask
+            return gamma * int((batch.labels >= self._data.old_classes).sum()) / len(batch.labels)
         return gamma
 
     def rows(self, batch: Batch) -> slice | Tensor:
@@ -86,7 +86,7 @@ class TransportBack:
             return self._network.head.logits(output.features, self.classifier(moment))
 
     def classifier(self, moment: Moment) -> Tensor:
-        """The transported classifier (old classes, d). It is NaN if features are not finite, and then so is the loss."""
+        """The transported classifier (old classes, d); NaN if features are not finite, so that the loss is NaN too."""
         import torch
 
         from cotransport.transport import transport_classifier

@@ -101,7 +101,8 @@ class ModelFolder:
             raise ModelError(f"{path}: not the manifest of a model. Give a folder made by `learn` or save")
         if found.format > FORMAT:
             raise ModelError(
-                f"{path}: format {found.format}, made by a later release; this one reads up to {FORMAT}. Upgrade cotransport"
+                f"{path}: format {found.format}, made by a later release; this one reads up to {FORMAT}. "
+                "Upgrade cotransport"
             )
         manifest, values = self.parse(Manifest, path), self._json(path)
         if values.get("checksum") != seal(values):
@@ -195,8 +196,8 @@ class ModelFolder:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
             raise ModelError(
-                f"{path}: damaged, or not part of a model ({where + ': ' if where else ''}{first['msg']}). Restore it from "
-                "a backup"
+                f"{path}: damaged, or not part of a model ({where + ': ' if where else ''}{first['msg']}). "
+                "Restore it from a backup"
             ) from None
 
     def _check_ours(self) -> None:

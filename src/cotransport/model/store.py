@@ -18,7 +18,7 @@ from cotransport.model.manifest import MOST_VERSIONS, FileRecord, ImageRows, Man
 from cotransport.model.pool import ImagePool, Place, read_column, read_images, write_images
 from cotransport.model.snapshot import Snapshot
 from cotransport.system.files import atomic_write, rename_folder, storage_errors, write_json
-from cotransport.system.tensors import DamagedTensors, read_tensors, write_tensors
+from cotransport.system.tensors import read_tensors, write_tensors
 from cotransport.version import __version__
 
 
@@ -45,7 +45,7 @@ class ModelStore(ModelFolder):
         metrics = self.metrics(version)
         try:
             tensors = read_tensors(weights).tensors
-        except DamagedTensors as error:
+        except ValueError as error:
             raise ModelError(f"{weights}: damaged ({error}). Restore it from a backup") from None
         return Snapshot(
             settings=model.settings,

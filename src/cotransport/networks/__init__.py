@@ -1,1 +1,1 @@
-"""Embeddings and heads."""
+"""Networks: backbones that map images to features, and heads that map features to logits."""

@@ -10,9 +10,9 @@ import numpy as np
 from cotransport import metrics
 from cotransport.errors import RunError
 from cotransport.experiments.boundary import Boundary, View
-from cotransport.report.figures import paper_style, save
+from cotransport.report.drawing import paper_style, save_figure
 from cotransport.report.style import COLOURS
-from cotransport.report.text import one_decimal, plural, shortened
+from cotransport.report.text import one_decimal, one_line, plural, shorten
 
 EXTENT, PIXELS = 1.5, 900
 EXPLANATION = (
@@ -42,7 +42,7 @@ def draw_boundary(found: Boundary, folder: Path) -> Path:
             for axes, view, title in zip(figure.subplots(1, 2), (found.old, found.grown), titles, strict=True):
                 _draw_view(axes, view, title)
             figure.supxlabel(EXPLANATION, fontsize=9)
-            save(figure, folder / "boundary")
+            save_figure(figure, folder / "boundary")
     except OSError as error:
         raise RunError(f"{folder}: the figure cannot be written ({error.strerror}). Choose another --out") from None
     return folder / "boundary.png"
@@ -74,7 +74,7 @@ def _draw_view(axes: object, view: View, title: str) -> None:
     for number, (name, direction) in enumerate(zip(view.classes, view.weights, strict=True)):
         axes.annotate("", 0.8 * direction, (0, 0), arrowprops={"arrowstyle": "-|>", "color": colours[number]})
         x, y = 1.27 * np.cos(places[number]), 1.27 * np.sin(places[number])
-        text = f"{shortened(name.replace('_', ' '), 16)}\n{accuracy_text(view, number)}"
+        text = f"{shorten(one_line(name).replace('_', ' '), 16)}\n{accuracy_text(view, number)}"
         axes.text(float(x), float(y), text, ha="center", va="center", color=colours[number], weight="bold", fontsize=9)
     axes.set(title=title, xticks=[], yticks=[], xlim=(-EXTENT, EXTENT), ylim=(-EXTENT, EXTENT), aspect="equal")
 

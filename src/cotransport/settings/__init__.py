@@ -1,1 +1,1 @@
-"""Every setting of a run, validated."""
+"""Settings: the sections of a recipe, their validation, `--set` overrides and YAML. Nothing here imports torch."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from cotransport.settings.sections import Settings
+from cotransport.settings.validation import Settings
 
 
 class InlineSections(Settings):

@@ -1,91 +1,81 @@
-"""Settings: every hyper-parameter of a run, validated in one place.
+"""The settings of a run: a class for each section of a recipe.
 
-A section of a recipe is a `Settings` class here; the estimator takes the same classes as arguments. What a method adds
-of its own is declared in the method's file, because a method is a `Settings` class too.
+The estimator takes the same classes as arguments. The settings of a method are declared in the method's own file,
+because a method is a `Settings` class too.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from cotransport.errors import ConfigError
+from cotransport.settings.validation import Settings, as_section, nearest
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
 NotNegative = Annotated[int, Field(ge=0, lt=2**31)]
 Amount = Annotated[float, Field(gt=0, le=1e30)]
 
-SettingsType = TypeVar("SettingsType", bound="Settings")
 LARGEST_IMAGE = 8192
-"""Side of the images that a network sees, at most: more is a mistake, or malice."""
-LONGEST_VALUE = 200
-"""Letters of a wrong value that a message shows."""
-
-
-class Settings(BaseModel):
-    """Immutable and strict about names: an unknown key is an error that shows the nearest known one."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )  # the last makes the strings below fields their descriptions
+"""Largest side, in pixels, of the images that a network sees. A larger number is a mistake or an attack."""
+BACKBONE_NAMES = ("fast", "resnet8", "resnet20", "resnet32", "resnet18")
+"""Names of the built-in backbones; `cotransport.networks.backbones` builds them."""
 
 
 class Data(Settings):
     """Where the images come from."""
 
     source: str = "digits"
-    """`digits`, a folder, a data set's name under the folder in COTRANSPORT_DATA, or a Hugging Face hub id."""
+    """`digits`, a folder, the name of a data set in the folder COTRANSPORT_DATA, or a Hugging Face hub id."""
     image_column: str | None = None
-    """Hugging Face data sets: the column of images, where there are several."""
+    """Hugging Face data sets: the column of the images. Needed only if there are several."""
     label_column: str | None = None
-    """Hugging Face data sets: the column of labels, where there are several."""
+    """Hugging Face data sets: the column of the labels. Needed only if there are several."""
     image_size: Annotated[int, Field(gt=0, le=LARGEST_IMAGE)] | None = None
-    """Side of the square that the network sees; by default the images' own, 224 at most."""
+    """Side, in pixels, of the square images that the network sees. By default, the size of the images, at most 224."""
     held_out: Share = 0.2
-    """Share of each class kept for testing where the source has no test images of its own."""
+    """Share of each class that is held out for testing. Used only if the source has no test images."""
     follow_links: bool = False
-    """Local folders: whether symbolic links, or paths in a Hugging Face data set, may lead out of the folder."""
+    """Local folders: whether symbolic links, and file paths in a Hugging Face data set, may lead out of the folder."""
     validation: Share | None = None
-    """If set, this share of each class's training images is evaluated on, and the test images are left alone."""
+    """If set, this share of each class's training images is used for evaluation, and the test images are not used."""
 
 
 class StreamSettings(Settings):
-    """In which order and portions the classes arrive: `tasks`, or `step` with or without `base`, or `classes`."""
+    """How the classes are split into tasks. Give `tasks`, or `step` with or without `base`, or `classes`."""
 
     tasks: Positive | None = None
-    """The number of tasks of equal size (sizes differ by one where the classes do not divide evenly)."""
+    """Number of tasks of equal size. Sizes differ by one if the classes cannot be divided evenly."""
     base: Positive | None = None
-    """Classes in the first task; goes with `step`."""
+    """Number of classes in the first task. Needs `step`."""
     step: Positive | None = None
-    """Classes in every (later) task; the last takes what is left."""
+    """Number of classes in every task, or in every task after the first if `base` is set. The last may have fewer."""
     classes: tuple[tuple[str | int, ...], ...] | None = None
-    """The classes of each task by name."""
+    """The names of the classes in each task."""
     order_seed: NotNegative | None = 1993
-    """Seed of NumPy's permutation of the classes; null keeps the source's order."""
+    """Seed of the NumPy permutation that shuffles the classes; null keeps the order of the source."""
     subset: Positive | None = None
-    """Keep the first so many classes after the shuffle."""
+    """Use only this many classes: the first ones after shuffling."""
 
     @model_validator(mode="after")
     def _one_way_to_split(self) -> StreamSettings:
         ways = [self.tasks is not None, self.step is not None, self.classes is not None]
         if sum(ways) != 1 or (self.base is not None and self.step is None):
-            raise ValueError(
-                "give one of: tasks; step (with or without base); classes. Set what is there already to null"
-            )
+            raise ValueError("give one of: tasks; step (with or without base); classes. Set the other settings to null")
         if self.classes is not None and self.subset is not None:
             raise ValueError("classes lists every class by name, so subset has nothing to choose: leave one out")
         return self
 
 
 class Budget(Settings):
-    """How many exemplars of old classes may be kept: `total`, shared equally, or `per_class`."""
+    """How many exemplars of old classes are kept. Give `total` or `per_class`."""
 
     total: NotNegative | None = None
+    """Number of exemplars in all, shared equally between the classes."""
     per_class: NotNegative | None = None
+    """Number of exemplars of each class."""
 
     @model_validator(mode="after")
     def _one_budget(self) -> Budget:
@@ -94,7 +84,7 @@ class Budget(Settings):
         return self
 
     def quota(self, classes: int) -> int:
-        """Exemplars that each of so many classes may keep.
+        """The number of exemplars that each class may keep, given the number of classes.
 
         >>> Budget(total=2000).quota(30), Budget(per_class=3).quota(30)
         (66, 3)
@@ -106,51 +96,70 @@ class Budget(Settings):
 
 
 class Backbone(Settings):
-    """The embedding network by name."""
+    """The network that maps images to features."""
 
     name: str = "resnet32"
+    """`fast`, `resnet8`, `resnet20`, `resnet32` or `resnet18`."""
     stem: Literal["auto", "small", "large"] = "auto"
-    """resnet18: 3 x 3 stem for small images, 7 x 7 with pooling for large ones; `auto` goes by the image size."""
+    """resnet18: `small` is a 3 x 3 convolution, `large` a 7 x 7 convolution with pooling. `auto` chooses by the image
+    size: `small` up to 64 pixels."""
     width: Positive = 64
-    """fast: channels of the first block; the later ones are multiples of it."""
+    """fast: number of channels in the first block. The later blocks have two and four times as many."""
     dimension: Positive | None = None
-    """Length of the features, by a linear layer and a norm after the net; by default as the net gives them."""
+    """Length of the features, made by a linear layer and a norm after the network. By default, the length that the
+    network gives, without these layers."""
 
     @model_validator(mode="before")
     @classmethod
     def _name_alone(cls, value: object) -> object:
-        return {"name": value} if isinstance(value, str) else value
+        return as_section(value)
+
+
+def check_backbone_name(settings: Backbone) -> None:
+    """Raise a ConfigError if there is no built-in backbone with this name."""
+    if settings.name not in BACKBONE_NAMES:
+        raise ConfigError(
+            f"backbone.name: {settings.name!r} is not known{nearest(settings.name, BACKBONE_NAMES)} "
+            f"Known: {', '.join(BACKBONE_NAMES)}; the estimator also takes a torch module"
+        )
 
 
 class HeadSettings(Settings):
-    """The classifier on top of the embedding."""
+    """The classifier on top of the features. The method chooses between a cosine head and a linear one."""
 
     scale: Amount = 10.0
-    """Initial value of a cosine head's learnable scale; the nearest mean's, where the head is linear."""
+    """Factor of the cosines. It is learned by a cosine head, from this initial value. With a linear head, it is used
+    by the nearest-class-mean prediction only, and stays fixed."""
     linear_scale: Amount = 1.0
-    """What a linear head's dot products are multiplied by. Features of many large numbers and a high learning rate
-    want less than 1: the weights then learn more slowly, by the square of it."""
+    """Fixed factor of a linear head's logits. Choose less than 1 for long features or a high learning rate: the
+    weights then learn more slowly, by the square of the factor."""
 
 
 class Schedule(Settings):
-    """How long a task is trained, and the learning rate over that time."""
+    """How long each task is trained, and with which learning rates."""
 
     epochs: Positive = 30
+    """Number of epochs of each task."""
     seconds_per_task: Amount | None = None
-    """Train each task for as many epochs as fit into this time, instead of `epochs`. The speed is measured when a task
-    begins, and the epochs are recorded, so that a run can be repeated exactly; milestones are stretched along."""
+    """If set, each task is trained for as many epochs as fit into this time, instead of `epochs`. The speed is
+    measured at the start of a task, and the number of epochs is recorded, so that a run can be repeated exactly.
+    Milestones are scaled accordingly."""
     batch_size: Positive = 128
-    """Images in a step, over all processes; an epoch is cut into equal steps of at most this size."""
+    """Largest number of images in a step, over all processes. An epoch is split into steps of equal size."""
     learning_rate: Amount = 0.1
-    """The peak."""
+    """The highest learning rate of a task."""
     later_learning_rate: Amount | None = None
-    """The peak where a trained network learns on, if it is to be another one than for a fresh network."""
+    """The highest learning rate of tasks that continue with a trained network. By default, `learning_rate`."""
     shape: Literal["steps", "one-cycle", "cosine", "constant"] = "one-cycle"
+    """How the learning rate changes after the warm-up. `one-cycle`: falls linearly to zero. `cosine`: falls to zero
+    like a cosine. `steps`: is multiplied by `decay` at each milestone. `constant`: does not change."""
     milestones: tuple[Positive, ...] = ()
-    """`steps`: the epochs after which the rate is multiplied by `decay`."""
+    """`steps`: the epochs after which the learning rate is multiplied by `decay`."""
     decay: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """`steps`: factor of the learning rate at each milestone."""
     warmup: Annotated[float, Field(ge=0, lt=1)] | None = None
-    """Share of the training in which the rate rises linearly; by default 0.2 for `one-cycle`, otherwise 0."""
+    """Share of the training in which the learning rate rises linearly from zero. By default, 0.2 for `one-cycle`
+    and no warm-up for the others."""
 
     @model_validator(mode="after")
     def _milestones_fit(self) -> Schedule:
@@ -166,13 +175,16 @@ class Schedule(Settings):
 
 
 class Optimiser(Settings):
-    """Stochastic gradient descent. Weight decay spares norms, biases and the head's scale."""
+    """Stochastic gradient descent."""
 
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Share of the previous step's direction that is kept."""
     nesterov: bool = False
+    """Use Nesterov's variant of momentum."""
     weight_decay: Annotated[float, Field(ge=0, le=1e30)] = 5e-4
+    """Strength of the pull of weights towards zero. It does not apply to norms, biases and the head's scale."""
     clip_norm: Amount | None = None
-    """Largest allowed norm of the whole gradient."""
+    """Largest norm of the gradient of all weights together; a longer gradient is scaled down. By default, no limit."""
 
     @model_validator(mode="after")
     def _nesterov_needs_momentum(self) -> Optimiser:
@@ -182,144 +194,60 @@ class Optimiser(Settings):
 
 
 class Loss(Settings):
-    """The cross-entropy that all methods share."""
+    """The cross-entropy, which all methods share."""
 
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the target probability that is spread evenly over all classes."""
     balanced_softmax: bool = False
-    """Add the logarithm of each class's share of the training images to its logit, against the bias to new classes."""
+    """Add the logarithm of each class's share of the training images to its logit. This counters the bias towards new
+    classes, which have more images."""
 
 
 class Augmentation(Settings):
     """Random changes to training images."""
 
     crop_padding: Annotated[int, Field(ge=0, le=LARGEST_IMAGE // 8)] = 4
-    """Images in memory: pad by so many pixels and cut a random window of the original size."""
+    """Images in memory: pad each side by this many pixels, then cut out a random window of the original size."""
     padding: Literal["zero", "reflect"] = "zero"
+    """Images in memory: fill the padding with black (`zero`) or with the mirrored image (`reflect`)."""
     min_area: Annotated[float, Field(gt=0, le=1)] = 0.25
-    """Images decoded on the fly: the smallest share of the area that a random crop keeps."""
+    """Images decoded for each use: the smallest share of the area that a random crop keeps."""
     flip: bool = True
-    """Mirror half of the images."""
+    """Mirror half of the images, left to right."""
     brightness: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Multiply by a factor drawn from 1 - brightness to 1 + brightness."""
+    """Multiply the pixels of each image by a random factor between 1 - brightness and 1 + brightness."""
 
 
 class Device(Settings):
-    """What the training runs on."""
+    """The hardware that trains, and how it is used."""
 
     accelerator: Literal["auto", "cpu", "cuda", "gpu", "mps"] = "auto"
+    """The kind of device. `auto` takes a GPU if there is one."""
     processes: Positive = 1
-    """Processes (devices) on each machine; more than one trains data-parallel."""
+    """Number of processes on each machine, one for each device. Each process computes a part of every batch."""
     nodes: Positive = 1
+    """Number of machines."""
     precision: Literal["auto", "32-true", "16-mixed", "bf16-mixed", "64-true"] = "auto"
-    """`auto` is bf16-mixed where the device computes in it natively, otherwise 32-true."""
+    """Precision of the computations. `auto` is bf16-mixed on devices that support it natively, otherwise 32-true."""
     threads: Positive | None = None
-    """Threads of each process on the CPU; by default its share of the cores, or what OMP_NUM_THREADS says."""
+    """Number of CPU threads of each process. By default, OMP_NUM_THREADS if it is set, otherwise the process's share
+    of the cores."""
     channels_last: bool = True
+    """Store images and weights with the channels last, which is faster on most devices."""
     compile: bool = False
-    """Compile the network; pays off in long trainings on a GPU."""
+    """Compile the network. This pays off in long trainings on a GPU."""
     workers: NotNegative | None = None
-    """Processes that decode images which are too large to keep in memory; by default up to four."""
+    """Number of processes that decode images which are too large to keep in memory. By default, up to four."""
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0
-    """Time after which a training's state is written to the disk: not more than this is lost if it is killed. Slow
-    disks get more time, so that writing takes at most a fiftieth of it all; 0 is after every step, for tests."""
+    """Time between two checkpoints of a training, in seconds: at most this much work is lost if the process is killed.
+    The time is longer on slow disks, so that writing takes at most a fiftieth of the training. 0 writes a checkpoint
+    after every step, for tests."""
 
 
 class Logging(Settings):
-    """Figures of the training, beside the result."""
+    """Logs of the training, written next to the result."""
 
     csv: bool = False
+    """Write the loss, accuracy and speed of each epoch, and the test accuracy after each task, to a CSV file."""
     tensorboard: bool = False
-
-
-_PLAIN_WORDS = {
-    "missing": "is missing",
-    "tuple_type": "give a list, for example [1, 2]",
-    "model_type": "give a section with keys, for example {key: value}",
-}
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown word: `; did you mean 'x'?`, or a full stop if no known word is near.
-
-    >>> nearest("epoch", ["epochs", "decay"]), nearest("xyz", ["epochs", "decay"])
-    ("; did you mean 'epochs'?", '.')
-    """
-    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {matches[0]!r}?" if matches else "."
-
-
-def validated(kind: type[SettingsType], values: Mapping[str, Any], where: str) -> SettingsType:
-    """Settings of a kind from plain values; anything wrong is a ConfigError that names every bad field."""
-    if not isinstance(values, Mapping):
-        raise ConfigError(f"{where}: give a section with keys, for example {{key: value}}, not {quoted(values)}")
-    try:
-        return kind.model_validate(dict(values))
-    except ValidationError as error:
-        details = error.errors()
-        places = [detail["loc"] for detail in details]
-        # a list whose items are wrong is also called too short
-        follows = [any(len(p) > len(loc) and p[: len(loc)] == loc for p in places) for loc in places]
-        lines = [_explained(kind, detail) for detail, echo in zip(details, follows, strict=True) if not echo]
-        raise ConfigError(f"{where}: " + "\n  ".join(lines)) from None
-
-
-def descriptions(kind: type[Settings]) -> dict[str, str]:
-    """What each field of some settings is, by its own words or those of the class it overrides.
-
-    >>> descriptions(Schedule)["learning_rate"]
-    'The peak.'
-    """
-    told: dict[str, str] = {}
-    for name in kind.model_fields:
-        above = (base.model_fields.get(name) for base in kind.__mro__ if issubclass(base, Settings))
-        words = [field.description for field in above if field is not None and field.description]
-        told[name] = " ".join(words[0].split()) if words else ""
-    return told
-
-
-def _explained(kind: type[Settings], detail: Any) -> str:  # noqa: ANN401 (pydantic's ErrorDetails)
-    path, value = detail["loc"], detail.get("input")
-    field = ".".join(str(part) for part in path)
-    if detail["type"] == "extra_forbidden":
-        known = sorted(_section(kind, path[:-1]).model_fields)
-        return f"{field}: unknown key{nearest(str(path[-1]), known)} Allowed here: {', '.join(known)}"
-    if detail["type"] in _PLAIN_WORDS:
-        return f"{field}: {_PLAIN_WORDS[detail['type']]}"
-    message = detail["msg"].removeprefix("Value error, ")
-    if not field:
-        return str(message)
-    if detail["type"] == "literal_error":
-        allowed = [str(choice) for choice in _choices(kind, path)]
-        return f"{field}: {quoted(value)} is not allowed{nearest(str(value), allowed)} Allowed: {', '.join(allowed)}"
-    if isinstance(value, Mapping):
-        return f"{field}: {message}"
-    return f"{field}: {message} (got {quoted(value)})"
-
-
-def quoted(value: object) -> str:
-    """A value in a message; Python refuses to write very long numbers out."""
-    try:
-        text = repr(value)
-    except ValueError:
-        return "a very long number"
-    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
-
-
-def _section(kind: type[Settings], path: tuple[int | str, ...]) -> type[Settings]:
-    """The settings class found by following a path of field names."""
-    for part in path:
-        if part in kind.model_fields:
-            leaves = _flattened(kind.model_fields[str(part)].annotation)
-            kind = next(leaf for leaf in leaves if isinstance(leaf, type) and issubclass(leaf, Settings))
-    return kind
-
-
-def _choices(kind: type[Settings], path: tuple[int | str, ...]) -> list[object]:
-    field = _section(kind, path[:-1]).model_fields[str(path[-1])]
-    return [choice for choice in _flattened(field.annotation) if not isinstance(choice, type)]
-
-
-def _flattened(annotation: object) -> list[object]:
-    """A type annotation's leaves: the classes and the literal values in it."""
-    arguments = get_args(annotation)
-    return [leaf for argument in arguments for leaf in _flattened(argument)] if arguments else [annotation]
+    """Write the same numbers for TensorBoard. Needs `pip install 'cotransport[tensorboard]'`."""

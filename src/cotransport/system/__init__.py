@@ -1,1 +1,1 @@
-"""Files, signals, cores and random numbers."""
+"""Files, signals, cores and random numbers: everything that deals with the operating system."""

@@ -1,6 +1,6 @@
-"""Files that are there as a whole or not at all, and the reading of files that nobody vouches for.
+"""Write files atomically, and read files that are not trusted.
 
-What is written goes beside its place, is synced, and is then renamed: a crash leaves the old file or the new one.
+A file is written beside its final place, synced and then renamed, so a crash leaves either the old file or the new one.
 """
 
 from __future__ import annotations
@@ -9,63 +9,47 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-
-from safetensors import SafetensorError
-from safetensors.torch import save_file
-from torch import Tensor
 
 from cotransport.errors import CotransportError, StorageError
 
 PART = ".part"
-"""End of the names of files that are being written."""
+"""Suffix of files that are still being written."""
 LARGEST_JSON = 64 << 20
-"""Bytes of a JSON file that is read at all,"""
+"""Largest JSON file that is read, in bytes."""
 DEEPEST_JSON = 64
-"""and values within values."""
+"""Deepest nesting of lists and mappings in a JSON file that is read."""
 _REMEDY = "Free some space or check the path and its permissions, and try again. Everything saved before is still there"
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A place beside `path` to write a file to; afterwards it is synced and renamed, or removed if anything failed."""
+    """A temporary path beside `path` to write to. At the end, the file is renamed to `path`; on an error, removed."""
     beside = path.with_name(f".{path.name}{PART}")
     try:
         with storage_errors(path):
-            beside.unlink(missing_ok=True)  # it may be a link to something else
+            beside.unlink(missing_ok=True)  # it may be a link to another file
             yield beside
             _sync(beside)
             beside.replace(path)
             _sync(path.parent)
     except BaseException:
-        with _ignored():
+        with suppress(OSError):
             beside.unlink(missing_ok=True)
         raise
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file that a reader sees as a whole or not at all."""
+    """Write a text file atomically."""
     with atomic_write(path) as beside:
         beside.write_text(text, encoding="utf-8")
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Write named tensors, wherever they are and however they lie in memory, as safetensors."""
-    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    path.touch()
-    mode = path.stat().st_mode  # as the user wants new files to be; the library would let nobody else read them
-    try:
-        save_file(plain, path, metadata)
-        path.chmod(mode)
-    except SafetensorError as error:  # its own name for a full disk
-        raise StorageError(f"{path}: cannot be written ({error}). {_REMEDY}") from None
-
-
 def storable_name(name: str) -> str:
-    r"""A file's name as text that can be stored: what is not valid Unicode is escaped.
+    r"""A file's name as valid Unicode text, with other bytes escaped.
 
     >>> storable_name("caf\udce9.png")
     'caf\\udce9.png'
@@ -74,14 +58,14 @@ def storable_name(name: str) -> str:
 
 
 def write_json(path: Path, values: object) -> None:
-    """Write a JSON file that a reader sees as a whole or not at all."""
+    """Write a JSON file atomically."""
     write_text(path, json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False))
 
 
 def read_json_bytes(path: Path) -> bytes:
-    """The bytes of a JSON file; ValueError if it is no file, or larger than anything we write."""
+    """The bytes of a JSON file. Raises ValueError if it is not a regular file, or is too large."""
     if not stat.S_ISREG(path.stat().st_mode):
-        raise ValueError("not a file")  # a pipe would keep us waiting
+        raise ValueError("not a file")  # reading a pipe might never end
     with path.open("rb") as file:
         text = file.read(LARGEST_JSON + 1)
     if len(text) > LARGEST_JSON:
@@ -90,27 +74,27 @@ def read_json_bytes(path: Path) -> bytes:
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 (whatever is in the file)
-    """What a JSON file holds; ValueError if it is none."""
+    """The values in a JSON file. Raises ValueError if it is not valid JSON, too large or nested too deeply."""
     try:
         values = json.loads(read_json_bytes(path))
     except RecursionError:
         raise ValueError("nested too deeply") from None
     level, depth = [values], 0
-    while level := [part for value in level for part in _parts(value)]:
+    while level := [child for value in level for child in _children(value)]:
         depth += 1
         if depth > DEEPEST_JSON:
             raise ValueError("nested too deeply")
     return values
 
 
-def _parts(value: object) -> Iterable[Any]:
+def _children(value: object) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
 
 
 def checksum(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal digits."""
+    """The SHA-256 checksum of a file, in hexadecimal."""
     with path.open("rb") as file:
         digest = hashlib.sha256()
         while chunk := file.read(1 << 20):
@@ -119,7 +103,7 @@ def checksum(path: Path) -> str:
 
 
 def rename_folder(folder: Path, place: Path) -> None:
-    """Sync a folder with the files in it, and give it the name that it is read by."""
+    """Move a finished folder to its final place, after its files are synced to the disk."""
     with storage_errors(place):
         for path in folder.iterdir():
             _sync(path)
@@ -130,26 +114,23 @@ def rename_folder(folder: Path, place: Path) -> None:
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """What the system refuses, as an error that names the file and the remedy."""
+    """Turn an OSError inside into a StorageError that names the file and the remedy."""
     try:
         yield
     except CotransportError:
         raise
     except OSError as error:
-        raise StorageError(f"{path}: cannot be written ({error.strerror or error}). {_REMEDY}") from None
+        raise storage_error(path, error.strerror or error) from None
 
 
-@contextmanager
-def _ignored() -> Iterator[None]:
-    try:
-        yield
-    except OSError:
-        return
+def storage_error(path: Path, reason: object) -> StorageError:
+    """The error for a file that could not be written."""
+    return StorageError(f"{path}: cannot be written ({reason}). {_REMEDY}")
 
 
 def _sync(path: Path) -> None:
-    """Have the system write a file or a folder's entries to the disk."""
-    if path.is_dir() and os.name == "nt":  # Windows does not open folders
+    """Make the system write a file, or the entries of a folder, to the disk."""
+    if path.is_dir() and os.name == "nt":  # Windows cannot open folders
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -3,54 +3,43 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import signal
-from pathlib import Path
 
-_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _KEPT = 1 << 30
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
-_SIGNAL_AT_PARENTS_DEATH = 1  # of Linux's prctl
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of glibc's mallopt
+_SIGNAL_AT_PARENTS_DEATH = 1  # an option of Linux's prctl
 
 
 def available_cores() -> int:
-    """Cores that this process may use: a container or a scheduler often allows fewer than the machine has."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, _quota(_QUOTA, cores)))
+    """The number of cores that this process may use: CPU affinity and the limits of a container count."""
+    import joblib  # not at the top: it takes a sixth of a second to import
 
-
-def _quota(file: Path, cores: int) -> int:
-    """Whole cores that a control group allows, all of them where there is no limit."""
-    try:
-        allowed, period = file.read_text().split()
-        return cores if allowed == "max" else round(int(allowed) / int(period))
-    except (OSError, ValueError, ZeroDivisionError):
-        return cores
+    return int(joblib.cpu_count())
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep up to a gibibyte of freed memory for the next use, where the C library is glibc.
+    """Let glibc keep up to 1 GiB of freed memory for reuse. Other C libraries are left alone.
 
-    Otherwise the large tensors of each training step on the CPU are given back to the system and asked for again, and
-    every page of them costs a fault: about a tenth of the fast net's time.
+    By default, glibc returns the large tensors of each training step to the system and requests them again in the next
+    step. On the CPU, the page faults cost about a tenth of the fast net's time.
     """
-    libc = _libc()
+    libc = _glibc()
     if libc is None:
         return
-    # only if the first is accepted: less trimming alone would switch off what glibc does by itself
+    # trimming is changed only if the first option is accepted: on its own it would switch off glibc's own adaptation
     if libc.mallopt(_MMAP_THRESHOLD, _KEPT) or libc.mallopt(_MMAP_THRESHOLD, 32 << 20):
         libc.mallopt(_TRIM_THRESHOLD, _KEPT)
 
 
 def end_with_parent() -> None:
-    """Let Linux end this process when the one that has started it ends, however it does."""
-    libc = _libc()
+    """Ask Linux to kill this process when its parent process ends, for whatever reason."""
+    libc = _glibc()
     if libc is not None:
         libc.prctl(_SIGNAL_AT_PARENTS_DEATH, signal.SIGKILL)
 
 
-def _libc() -> ctypes.CDLL | None:
-    """The C library, where it is glibc."""
+def _glibc() -> ctypes.CDLL | None:
+    """The C library, if it is glibc."""
     try:
         return ctypes.CDLL("libc.so.6")
     except OSError:

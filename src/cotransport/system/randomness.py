@@ -1,4 +1,7 @@
-"""Every random draw comes from a seed and a place (task, epoch, step), so nothing depends on what was drawn before."""
+"""Random numbers that depend only on a seed and a place in the run, such as task, epoch and step.
+
+No draw depends on earlier draws, so a run can be resumed at any place.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ import torch
 
 
 def derived_seed(seed: int, *place: int) -> int:
-    """A seed for one place of a run; neighbouring places get unrelated ones.
+    """The seed for one place in a run. Neighbouring places get unrelated seeds.
+
+    Compare places of the same length only: NumPy may ignore zeros at the end.
 
     >>> derived_seed(1, 0, 2) == derived_seed(1, 0, 2), derived_seed(1, 0, 2) == derived_seed(1, 2, 0)
     (True, False)
@@ -19,13 +24,13 @@ def derived_seed(seed: int, *place: int) -> int:
 
 
 def generator(seed: int, *place: int) -> torch.Generator:
-    """A generator of one's own for one place of a run."""
+    """A new generator, seeded for one place in a run."""
     return torch.Generator().manual_seed(derived_seed(seed, *place))
 
 
 @contextmanager
 def seeded(seed: int, *place: int) -> Iterator[None]:
-    """Torch's global generators seeded for one place, for code that draws from them; restored afterwards."""
+    """Seed torch's global generators for one place in a run, and restore them afterwards."""
     with torch.random.fork_rng():
         torch.manual_seed(derived_seed(seed, *place))
         yield

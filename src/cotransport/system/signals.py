@@ -1,6 +1,6 @@
-"""A polite end: the first SIGINT or SIGTERM lets a training save what it has, the second does not wait.
+"""SIGINT and SIGTERM: the first one lets a training save its state, the second one ends the process at once.
 
-Nothing here is active before `handled` is entered, which the command does; a program of the user's own keeps its ways.
+Only the command enters `handled`. A program that uses this package as a library keeps its own signal handlers.
 """
 
 from __future__ import annotations
@@ -14,68 +14,71 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(BaseException):
-    """Asked to stop by a signal. Not an `Exception`, so that nobody takes it for a damaged image."""
+    """A signal has asked the process to stop. Not an `Exception`, so that no handler takes it for a damaged image."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}")
         self.exit_code = 128 + number
 
 
-class _Asked:
-    """What signals have asked for in this process."""
+class _State:
+    """The signals of this process."""
 
-    number: int | None = None
+    received: int | None = None
+    """The last signal received."""
     deferred = 0
+    """How many `deferred` blocks are open."""
     follower = False
+    """Whether this process leaves the decision to another one."""
 
 
 def requested() -> bool:
-    """Whether a signal has asked this process to stop as soon as it can."""
-    return _Asked.number is not None
+    """Whether a signal has asked this process to stop."""
+    return _State.received is not None
 
 
 def stop() -> None:
-    """Do what was asked for; also in a process that has not been asked itself, but one of its companions."""
-    raise Interrupted(_Asked.number or signal.SIGTERM)
+    """Raise `Interrupted` for the signal received. If only another process of the run received one, for SIGTERM."""
+    raise Interrupted(_State.received or signal.SIGTERM)
 
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Inside, a first signal is only noted: who defers looks at `requested` now and then."""
-    _Asked.deferred += 1
+    """Inside, the first signal only sets `requested`, which the caller checks when it is ready to stop."""
+    _State.deferred += 1
     try:
         yield
     finally:
-        _Asked.deferred -= 1
+        _State.deferred -= 1
 
 
 @contextmanager
 def handled(*, follower: bool = False) -> Iterator[None]:
-    """Inside, SIGINT and SIGTERM raise `Interrupted`, or are noted where they are deferred.
+    """Inside, SIGINT and SIGTERM raise `Interrupted`, or only set `requested` where they are deferred.
 
-    follower : they are only noted, because the first of several processes decides when all of them end.
+    follower : signals only set `requested`, because the first of several processes decides when all of them stop.
     """
-    _Asked.follower = follower
+    _State.follower = follower
     before = {number: signal.getsignal(number) for number in SIGNALS}
     for number in SIGNALS:
-        signal.signal(number, _take_note)
+        signal.signal(number, _receive)
     try:
         yield
     finally:
-        _Asked.number = None
+        _State.received = None
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def leave_to_parent(seconds: int) -> None:
-    """Leave the end to the process that started this one, but do not outlive SIGTERM for more than some seconds."""
+    """Ignore SIGINT, and end only some seconds after SIGTERM: the parent process normally ends this one earlier."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "alarm"):
-        signal.signal(signal.SIGTERM, lambda *_: signal.alarm(seconds))  # whose own signal ends it
+        signal.signal(signal.SIGTERM, lambda *_: signal.alarm(seconds))  # SIGALRM ends the process
 
 
-def _take_note(number: int, frame: FrameType | None) -> None:
+def _receive(number: int, frame: FrameType | None) -> None:
     again = requested()
-    _Asked.number = number
-    if not _Asked.follower and (again or not _Asked.deferred):
+    _State.received = number
+    if not _State.follower and (again or not _State.deferred):
         raise Interrupted(number)

@@ -12,12 +12,11 @@ import warnings
 from pathlib import Path
 from typing import NamedTuple
 
-import safetensors
-from safetensors.torch import load_file
 from torch import Tensor
 
 from cotransport.errors import CotransportWarning
-from cotransport.system.files import atomic_write, storage_errors, write_tensors
+from cotransport.system.files import atomic_write, storage_errors
+from cotransport.system.tensors import read_tensors, write_tensors
 
 LEAST_RATIO = 50
 """Spend at most 1/50 of the time on checkpoints."""
@@ -80,10 +79,9 @@ class Checkpoints:
             return None
         path = self.folder / f"training-{training}-{max(complete)}-{rank}of{processes}.safetensors"
         try:
-            with safetensors.safe_open(path, framework="pt") as file:
-                epochs = int(file.metadata()["epochs"])
-            return Checkpoint(max(complete), epochs, load_file(path))
-        except (OSError, safetensors.SafetensorError, TypeError, KeyError, ValueError) as error:
+            tensors, metadata = read_tensors(path)
+            return Checkpoint(max(complete), int(metadata["epochs"]), tensors)
+        except (KeyError, ValueError) as error:
             message = f"{path}: damaged ({error}). The training starts from the beginning"
             warnings.warn(message, CotransportWarning, stacklevel=2)
             return None

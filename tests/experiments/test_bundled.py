@@ -1,0 +1,20 @@
+import pytest
+
+from cotransport.experiments.bundled import bundled_descriptions, bundled_recipes
+from cotransport.experiments.recipe import load_recipe
+
+
+@pytest.mark.parametrize("name", bundled_recipes())
+def test_a_bundled_recipe_is_valid_and_starts_with_its_command(name: str) -> None:
+    recipe = load_recipe(name)
+    assert recipe.name == name
+    first = bundled_recipes()[name].read_text(encoding="utf-8").partition("\n")[0]
+    assert first in (f"# cotransport run {name}", f"# cotransport visualize {name}")
+
+
+def test_every_bundled_recipe_is_described() -> None:
+    descriptions = bundled_descriptions()
+    assert list(descriptions) == list(bundled_recipes())
+    for name, description in descriptions.items():
+        assert description
+        assert description == load_recipe(name).description
