@@ -26,8 +26,8 @@ from torch.nn import functional as F
 
 from cotransport import metrics
 from cotransport.data import LabelledImages, Source, load_data_set, open_source
+from cotransport.data.fingerprint import fingerprint
 from cotransport.data.memory import Memory
-from cotransport.data.splits import fingerprint
 from cotransport.errors import ConfigError, DataError, ModelError, RunError
 from cotransport.experiments.recipe import Recipe, label_of
 from cotransport.experiments.results import RESULT, InitialAccuracy, Origin, Result, SourceShare, TaskResult, Transport

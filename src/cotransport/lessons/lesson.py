@@ -30,8 +30,9 @@ from cotransport.data import (
     prefer_folder,
     resize,
 )
+from cotransport.data.fingerprint import fingerprint
 from cotransport.data.memory import Memory
-from cotransport.data.splits import DataSet, Splits, fingerprint, hold_out
+from cotransport.data.splits import DataSet, Splits, hold_out
 from cotransport.errors import ConfigError, CotransportWarning, DataError, ModelError, TrainingError
 from cotransport.learner.estimator import SECTIONS, IncrementalClassifier
 from cotransport.lessons.suggestions import is_grey, largest_side, suggested

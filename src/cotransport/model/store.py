@@ -31,7 +31,8 @@ from torch import Tensor
 
 from cotransport.data import EncodedImages, Images, Label, PixelImages
 from cotransport.data.decoding import Encoded, Item, png
-from cotransport.data.images import decode_squares, encoded_copy, fits_memory
+from cotransport.data.images import encoded_copy
+from cotransport.data.loading import decode_squares, fits_memory
 from cotransport.data.memory import Memory
 from cotransport.errors import ModelError
 from cotransport.settings.sections import LARGEST_IMAGE

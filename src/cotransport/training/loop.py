@@ -420,7 +420,7 @@ class _Training:
             settings=trainer.augmentation,
             batch_size=schedule.batch_size,
             epochs=epochs,
-            begun=begun,
+            first_step=begun,
             seed=trainer.seed,
             place=(trainer.task, *_SHUFFLE),
             device=fabric.device,
