@@ -17,8 +17,8 @@ from PIL import Image
 from benchmarks import learning
 from benchmarks.measure import Figure, in_turns, ratio, undisturbed
 from cotransport import IncrementalClassifier
-from cotransport.data.batches import centre_share
 from cotransport.data.decoding import Encoded, Window, decode
+from cotransport.data.evaluation import centre_share
 from cotransport.lessons.lesson import predictions
 from cotransport.system.machine import available_cores
 

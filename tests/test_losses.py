@@ -37,7 +37,7 @@ def test_a_uniform_prior_changes_nothing() -> None:
 
 
 TEACHER = torch.tensor([[0.3, -1.0], [2.0, 1.0]])
-"""Of two old classes, for the logits of three classes above."""
+"""Logits of two old classes; `LOGITS` are of three classes."""
 
 
 def softmax(values: list[float]) -> list[float]:
@@ -46,7 +46,7 @@ def softmax(values: list[float]) -> list[float]:
 
 
 def literal_distillation(logits: Tensor, teacher: Tensor, temperature: float, over: int) -> float:
-    """Eq. 2, 4 and 5 term by term: the student's softmax over the first so many classes, the sum over the teacher's."""
+    """Eq. 2, 4 and 5 term by term: the student's softmax over its first `over` classes, the sum over the teacher's."""
     total = 0.0
     for row, taught in zip(logits.tolist(), teacher.tolist(), strict=True):
         student = softmax([value / temperature for value in row[:over]])
@@ -64,7 +64,7 @@ def test_distillation_is_equation_2(temperature: float) -> None:
     assert old == pytest.approx(literal_distillation(LOGITS, TEACHER, temperature, over=2), rel=1e-5)
 
 
-def test_the_temperature_is_the_papers() -> None:
+def test_the_default_temperature_is_that_of_the_paper() -> None:
     torch.testing.assert_close(
         losses.distillation(LOGITS, TEACHER), losses.distillation(LOGITS, TEACHER, temperature=2)
     )
@@ -94,7 +94,7 @@ def test_retrospective_loss_is_equation_5(temperature: float) -> None:
 
 @pytest.mark.parametrize("over", ["old", "all"])
 def test_distillation_is_least_where_the_student_agrees(over: str) -> None:
-    """Of the old classes' logits; with `all`, the new class must also be as unlikely as can be."""
+    """On the old classes' logits. With `all`, the new class must also be as unlikely as possible."""
     agreeing = torch.cat([TEACHER, torch.full((2, 1), -50.0)], dim=1).requires_grad_()
     (gradient,) = torch.autograd.grad(losses.distillation(agreeing, TEACHER, over=over), agreeing)  # type: ignore[arg-type]
     assert gradient.abs().max().item() == pytest.approx(0, abs=1e-6)

@@ -1,4 +1,4 @@
-"""Expected values are worked out by hand in the comments."""
+"""Expected values are computed by hand in the comments."""
 
 import numpy as np
 import pytest

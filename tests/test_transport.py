@@ -1,4 +1,4 @@
-"""The laws of the transport, against POT's linear program, slow loops and values derived by hand."""
+"""The laws of transport, checked against POT's linear program, slow loops and values derived by hand."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def unit_cost(alpha: int, beta: int, seed: int = 0, dtype: torch.dtype = torch.f
 
 @st.composite
 def costs(draw: st.DrawFn) -> Tensor:
-    """Any cost that unit centres can have, from 0 to 4, with the awkward ones: ties, and both ends side by side."""
+    """Any cost between unit-length centres, from 0 to 4. Ties and extreme values are frequent."""
     alpha, beta = draw(st.integers(1, 12)), draw(st.integers(1, 12))
     values = st.one_of(st.sampled_from([0.0, 4.0]), st.floats(0, 4))
     cells = draw(st.lists(values, min_size=alpha * beta, max_size=alpha * beta))
@@ -52,8 +52,8 @@ def test_marginals_are_uniform_and_sum_to_one(cost: Tensor, reg: float) -> None:
     assert plan.sum(dim=0).numpy() == pytest.approx(np.full(beta, 1 / beta), abs=1e-6)
 
 
-def test_what_is_left_to_put_right_after_convergence_is_rounding() -> None:
-    """The sum of what rows lack may cancel to almost nothing; dividing by it must not move any mass."""
+def test_after_convergence_almost_no_mass_is_moved() -> None:
+    """The mass that rows lack may sum to almost zero. Dividing by it must not move any mass."""
     cost = torch.zeros(4, 11, dtype=torch.float64)
     cost[3, 1:] = 4.0
     plan = transport_plan(cost, reg=40.25)
@@ -80,8 +80,8 @@ def test_any_number_of_classes(alpha: int, beta: int, dtype: torch.dtype) -> Non
     assert plan.sum(dim=0).numpy() == pytest.approx(np.full(beta, 1 / beta), abs=1e-6)
 
 
-def test_sinkhorn_meets_its_tolerance_in_few_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In float32 it would go on to the last iteration."""
+def test_sinkhorn_reaches_its_tolerance_in_few_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float32 it would take all iterations."""
     checks: list[dict[str, object]] = []
     original = ot.bregman.sinkhorn_log
 
@@ -110,7 +110,7 @@ def test_a_constant_on_all_costs_changes_nothing(cost: Tensor, reg: float, const
 
 
 @pytest.mark.parametrize("alpha, beta", [(5, 5), (12, 4), (4, 12), (30, 10)])
-def test_costs_fall_to_those_of_the_linear_program(alpha: int, beta: int) -> None:
+def test_the_cost_approaches_that_of_the_linear_program(alpha: int, beta: int) -> None:
     cost = unit_cost(alpha, beta)
     exact = ot.emd2(np.full(alpha, 1 / alpha), np.full(beta, 1 / beta), cost.numpy())
     paid = [(transport_plan(cost, reg) * cost).sum().item() for reg in (1.0, 0.1, 0.02, 0.005)]
@@ -121,7 +121,7 @@ def test_costs_fall_to_those_of_the_linear_program(alpha: int, beta: int) -> Non
 
 
 def test_the_plan_of_the_linear_program() -> None:
-    """Six origin classes, two goal classes: by hand, each goal takes the three origins that are nearest to it."""
+    """By hand, for six origin and two goal classes: each goal class takes the three nearest origin classes."""
     cost = torch.tensor([[0.0, 4.0], [0.0, 4.0], [0.0, 4.0], [4.0, 0.0], [4.0, 0.0], [4.0, 0.0]])
     expected = torch.tensor([[1, 0], [1, 0], [1, 0], [0, 1], [0, 1], [0, 1]]) / 6
     torch.testing.assert_close(transport_plan(cost, reg=0.05), expected)
@@ -129,7 +129,7 @@ def test_the_plan_of_the_linear_program() -> None:
 
 @few
 @given(costs())
-def test_the_plan_falls_to_the_product_of_the_marginals(cost: Tensor) -> None:
+def test_the_plan_approaches_the_product_of_the_marginals(cost: Tensor) -> None:
     alpha, beta = cost.shape
     plan = transport_plan(cost, reg=1e7)
     torch.testing.assert_close(plan, torch.full_like(plan, 1 / (alpha * beta)), atol=1e-6, rtol=0)
@@ -144,12 +144,12 @@ def test_two_by_two_by_hand() -> None:
     assert plan.flatten().tolist() == pytest.approx([p, 0.5 - p, 0.5 - p, p], abs=1e-9)
 
 
-def test_refuses_labels_beyond_the_classes() -> None:
+def test_labels_beyond_the_classes_are_refused() -> None:
     with pytest.raises(DataError, match="0 to 1"):
         class_centres(torch.ones(2, 3), torch.tensor([0, 2]), 2)
 
 
-def test_refuses_a_regulariser_that_no_number_can_hold() -> None:
+def test_a_regulariser_that_is_too_small_is_refused() -> None:
     with pytest.raises(ConfigError, match="too small"):
         transport_plan(torch.rand(3, 2), 1e-320)
 
@@ -157,19 +157,19 @@ def test_refuses_a_regulariser_that_no_number_can_hold() -> None:
 @pytest.mark.parametrize(
     "bad", [torch.zeros(3), torch.zeros(0, 2), torch.tensor([[math.nan]]), torch.tensor([[1e400]])]
 )
-def test_refuses_costs_that_are_none(bad: Tensor) -> None:
+def test_invalid_costs_are_refused(bad: Tensor) -> None:
     with pytest.raises(DataError, match="cost"):
         transport_plan(bad, 0.45)
 
 
 @pytest.mark.parametrize("reg", [0.0, -1.0, math.nan])
-def test_refuses_regularisers_that_are_none(reg: float) -> None:
+def test_invalid_regularisers_are_refused(reg: float) -> None:
     with pytest.raises(ConfigError, match="reg"):
         transport_plan(torch.ones(2, 2), reg)
 
 
 def test_centres_are_equation_7() -> None:
-    """Against a slow twin, as the paper has it and at unit length."""
+    """Compared with a slow twin, for raw and for unit-length features."""
     generator = torch.Generator().manual_seed(1)
     features, labels = torch.randn(40, 5, generator=generator), torch.randint(0, 3, (40,), generator=generator)
     for n in range(3):
@@ -201,7 +201,7 @@ def test_cost_keeps_its_digits_between_close_centres() -> None:
 
 
 def test_transported_rows_are_means_of_unit_rows_with_the_origin_length() -> None:
-    """By hand: unit rows (1, 0) and (0, 1); the first goal has three quarters of the first, the second a quarter."""
+    """By hand: the unit rows are (1, 0) and (0, 1). The goal classes take 3/4 and 1/4 of the first row."""
     plan = torch.tensor([[0.375, 0.125], [0.125, 0.375]])
     got = transport_classifier(plan, torch.tensor([[4.0, 0.0], [0.0, 2.0]]))
     factor = 3 / math.sqrt(0.75**2 + 0.25**2)  # mean length of (4, 2) over that of the mixed rows
@@ -224,7 +224,7 @@ def test_gradients_reach_the_origin_weights() -> None:
     assert torch.autograd.gradcheck(lambda own: transport_classifier(plan, own), (weights,))
 
 
-def test_an_identical_class_set_keeps_its_classifier() -> None:
+def test_the_same_classes_keep_their_classifier() -> None:
     centres = F.normalize(torch.randn(6, 8, generator=torch.Generator().manual_seed(2)))
     weights = F.normalize(torch.randn(6, 8, generator=torch.Generator().manual_seed(3)))
     order = torch.tensor([3, 0, 5, 1, 4, 2])
@@ -242,11 +242,11 @@ def test_sources_are_shares_and_their_effective_number_lies_between_one_and_all(
     assert (number <= len(cost) + 1e-6).all()
 
 
-def test_a_row_of_zeros_has_a_gradient_with_a_bound() -> None:
+def test_the_gradient_of_a_row_of_zeros_is_bounded() -> None:
     weights = torch.tensor([[0.0, 0.0], [3.0, 4.0]], requires_grad=True)
-    carried = transport_classifier(torch.tensor([[0.25, 0.25], [0.25, 0.25]]), weights)
-    carried.sum().backward()
-    # half of (0, 0) and half of (0.6, 0.8), brought to the mean length of 2.5
-    torch.testing.assert_close(carried.detach(), torch.tensor([[1.5, 2.0], [1.5, 2.0]]))
+    transported = transport_classifier(torch.tensor([[0.25, 0.25], [0.25, 0.25]]), weights)
+    transported.sum().backward()
+    # half of (0, 0) and half of (0.6, 0.8), scaled to the mean length of 2.5
+    torch.testing.assert_close(transported.detach(), torch.tensor([[1.5, 2.0], [1.5, 2.0]]))
     assert weights.grad is not None
     assert weights.grad.abs().max().item() < 1e4

@@ -1,4 +1,4 @@
-"""The paper's losses, a pure function each. Logits are (n, classes), labels (n,); a loss is the mean over the batch."""
+"""The paper's losses as pure functions. Logits are (n, classes), labels (n,); a loss is the mean over the batch."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def cross_entropy(logits: Tensor, labels: Tensor, *, smoothing: float = 0.0, log
 
     .. math:: L_{CE}(x, y) = \sum_{k=1}^{|\mathcal{Y}_b|} - I(y = k) \log S_k(W_b^\top \phi(x))
 
-    where S is the softmax. Two settings go beyond the equation: with `smoothing` s, the target is (1 - s) of the
-    indicator and s of the uniform distribution; with `log_prior` (classes,), the logarithms of the classes' shares of
-    the training images are added to the logits (class-balanced softmax, Ren et al., 2020).
+    where S is the softmax. Two options go beyond the equation. With `smoothing` s, the target is (1 - s) times the
+    indicator plus s times the uniform distribution. With `log_prior` (classes,), the logarithms of the classes' shares
+    of the training images are added to the logits (class-balanced softmax, Ren et al., 2020).
 
     >>> import torch
     >>> round(cross_entropy(torch.zeros(1, 4), torch.tensor([2])).exp().item(), 4)
@@ -29,16 +29,16 @@ def cross_entropy(logits: Tensor, labels: Tensor, *, smoothing: float = 0.0, log
 def distillation(
     logits: Tensor, teacher: Tensor, *, temperature: float = 2.0, over: Literal["old", "all"] = "old"
 ) -> Tensor:
-    r"""Eq. 2: the old classes' probabilities stay what the teacher says.
+    r"""Eq. 2: keep the old classes' probabilities close to those of the teacher.
 
     .. math:: L_{KD}(x) = \sum_{k=1}^{|\mathcal{Y}_{b-1}|}
         - S_k(\bar{W}_{old}^\top \bar\phi(x)) \log S_k(W_b^\top \phi(x))
 
     logits : (n, all classes), the old ones first.
     teacher : (n, old classes).
-    temperature : divides all logits (in the paper's first footnote on the loss).
-    over : with `all`, the student's softmax runs over all classes, as the equation has it; with `old`, over the old
-        ones, so that the mass of new classes is left to the cross-entropy.
+    temperature : divides all logits (the paper's first footnote on the loss).
+    over : the classes of the student's softmax. `all` follows the equation. With `old`, the probability of new classes
+        is left to the cross-entropy.
 
     >>> import torch
     >>> certain = torch.tensor([[100.0, 0.0]])
@@ -57,12 +57,12 @@ def distillation(
 def rehearsal_loss(
     cross_entropy: Tensor, distillation: Tensor, weight: float, *, combine: Literal["convex", "additive"] = "convex"
 ) -> Tensor:
-    r"""Eq. 3: new and old knowledge in balance.
+    r"""Eq. 3: balance new and old knowledge.
 
     .. math:: L(x, y) = (1 - \lambda) L_{CE}(x, y) + \lambda L_{KD}(x)
 
     weight : :math:`\lambda`; in the paper the old classes' share of all classes.
-    combine : `additive` leaves the cross-entropy whole, :math:`L_{CE} + \lambda L_{KD}`.
+    combine : `additive` does not reduce the cross-entropy: :math:`L_{CE} + \lambda L_{KD}`.
 
     >>> import torch
     >>> rehearsal_loss(torch.tensor(4.0), torch.tensor(8.0), 0.25)

@@ -17,10 +17,9 @@ Hits = npt.NDArray[np.bool_]
 
 
 def top_k_accuracy(scores: npt.NDArray[np.floating], labels: Integers, k: int) -> float:
-    """Percentage of images whose label is among the k best scores; with fewer than k classes, among all of them.
+    """Percentage of images whose label is among the k best scores. With fewer than k classes, all labels are.
 
-    A label's rank counts the classes that score higher, and of those that score the same the earlier ones, so that
-    k = 1 agrees with `argmax`.
+    If several classes have the same score, the earlier one ranks higher, so k = 1 agrees with `argmax`.
 
     >>> top_k_accuracy(np.array([[0.1, 0.7, 0.2], [0.6, 0.3, 0.1]]), np.array([2, 0]), k=1)
     50.0
@@ -29,16 +28,16 @@ def top_k_accuracy(scores: npt.NDArray[np.floating], labels: Integers, k: int) -
 
 
 def top_k_hits(scores: npt.NDArray[np.floating], labels: Integers, k: int) -> Hits:
-    """For each image whether its label is among the k best scores."""
+    """Whether each image's label is among the k best scores."""
     own = np.take_along_axis(scores, labels[:, None], axis=1)
     earlier = np.arange(scores.shape[1]) < labels[:, None]
-    higher = ~(scores <= own)  # what is not a number counts as higher, and is never right itself
+    higher = ~(scores <= own)  # NaN counts as higher, and is never right itself
     rank = higher.sum(axis=1) + ((scores == own) & earlier).sum(axis=1)
     return np.asarray((rank < k) & ~np.isnan(own[:, 0]))
 
 
 def accuracy_per_task(hits: Hits, labels: Integers, task_sizes: Sequence[int]) -> list[float]:
-    """Accuracy in percent on each task's images; classes are numbered in order of arrival, so tasks may be uneven.
+    """Accuracy on the images of each task, in percent. Classes are numbered in order of arrival.
 
     >>> accuracy_per_task(np.array([True, False, True, True]), np.array([0, 0, 1, 3]), task_sizes=[1, 3])
     [50.0, 100.0]
@@ -58,7 +57,7 @@ def accuracy_matrix(per_task: Sequence[Sequence[float | None]]) -> Floats:
 
 
 def average_incremental_accuracy(accuracies: Sequence[float]) -> float:
-    """Mean over the steps of the accuracy on all classes seen at that step; steps without test images are left out."""
+    """Mean over the steps of the accuracy on all classes seen so far. Steps without test images are skipped."""
     return float(np.nanmean(accuracies))
 
 
@@ -70,21 +69,21 @@ def forgetting_per_task(matrix: Floats) -> Floats:
 
 
 def forgetting(matrix: Floats) -> float:
-    """Mean of `forgetting_per_task`; 0 for a single task."""
+    """Mean of `forgetting_per_task`. It is 0 for a single task."""
     return _mean(forgetting_per_task(matrix))
 
 
 def backward_transfer(matrix: Floats) -> float:
-    """Mean over all tasks but the last: accuracy at the end minus accuracy when just learned; 0 for a single task."""
+    """Mean over all tasks but the last: accuracy at the end minus accuracy when just learned. 0 for a single task."""
     tasks = matrix.shape[1] - 1
     return _mean(matrix[-1, :tasks] - np.diagonal(matrix)[:tasks])
 
 
 def confusion_matrix(predicted: Integers, labels: Integers, classes: int) -> Integers:
     """Counts: rows are true classes, columns predicted ones."""
-    from sklearn.metrics import confusion_matrix as counted
+    from sklearn.metrics import confusion_matrix as count
 
-    return np.asarray(counted(labels, predicted, labels=np.arange(classes)), dtype=np.int64)
+    return np.asarray(count(labels, predicted, labels=np.arange(classes)), dtype=np.int64)
 
 
 def _mean(values: Floats) -> float:

@@ -1,7 +1,7 @@
 r"""The semantic mapping between classes by optimal transport (Eq. 6-8, Alg. 2), as pure functions on tensors.
 
-Origin classes are those whose classifier is there, goal classes those that are to get one: alpha origin classes, beta
-goal classes, features of d dimensions. Nothing here knows of networks, tasks or training.
+The origin classes have a classifier, from which the goal classes get theirs. There are alpha origin classes and beta
+goal classes, and the features have d dimensions. Nothing here knows of networks, tasks or training.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from torch.nn import functional as F
 from cotransport.errors import ConfigError, DataError
 
 ITERATIONS = 1000
+"""Most Sinkhorn iterations."""
 TOLERANCE = 1e-9
-"""Of the marginals, at which the Sinkhorn iterations stop before that."""
+"""The iterations stop earlier if the marginals differ by less than this."""
 
 
 def class_centres(features: Tensor, labels: Tensor, num_classes: int, *, unit: bool = True) -> Tensor:
@@ -24,8 +25,8 @@ def class_centres(features: Tensor, labels: Tensor, num_classes: int, *, unit: b
 
     features : (n, d), the embedding :math:`\phi(x_i)`.
     labels : (n,), whole numbers from 0 to num_classes - 1.
-    unit : take unit-length features, and bring their mean to unit length, so that no cost is above 4 whatever the net;
-        without it, the letter of the equation.
+    unit : use unit-length features, and scale their mean to unit length, so that no cost is above 4 for any network.
+        If false, follow the equation literally.
 
     Returns (num_classes, d).
 
@@ -43,7 +44,7 @@ def class_centres(features: Tensor, labels: Tensor, num_classes: int, *, unit: b
 
 
 def class_sums(features: Tensor, labels: Tensor, num_classes: int, *, unit: bool = True) -> tuple[Tensor, Tensor]:
-    """Both sums of Eq. 7, so that they can be added up over batches: of features (num_classes, d), of images."""
+    """The two sums of Eq. 7, of features (num_classes, d) and of images (num_classes,). They add up over batches."""
     if unit:
         features = F.normalize(features)
     sums = features.new_zeros(num_classes, features.shape[1]).index_add_(0, labels, features)
@@ -73,24 +74,23 @@ def transport_cost(origin_centres: Tensor, goal_centres: Tensor) -> Tensor:
     tensor([[25.],
             [ 1.]])
     """
-    # distances, not inner products: these lose all digits where centres are close to each other
+    # not by inner products, which lose all digits if two centres are close to each other
     return torch.cdist(origin_centres, goal_centres, compute_mode="donot_use_mm_for_euclid_dist").square()
 
 
 def transport_plan(cost: Tensor, reg: float) -> Tensor:
-    r"""Eq. 6 with an entropy: the cheapest way to carry the origin classes' mass to the goal classes.
+    r"""Eq. 6 with an entropy term: the cheapest plan that moves the origin classes' mass to the goal classes.
 
     .. math:: \min_T \langle T, C \rangle + reg \sum_{n,m} T_{n,m} (\log T_{n,m} - 1)
         \quad s.t. \quad T 1 = 1/\alpha, \quad T^\top 1 = 1/\beta, \quad T \geq 0
 
     cost : (alpha, beta), C.
-    reg : the more, the more evenly the mass of a class is spread. To zero, the plan of the linear program; to infinity,
-        1 / (alpha beta) everywhere.
+    reg : strength of the entropy. A larger value spreads the mass of a class more evenly. Towards zero, the plan is
+        that of the linear program; towards infinity, it is 1 / (alpha beta) everywhere.
 
-    Returns (alpha, beta) in the cost's type and place, without gradient. Solved in float64, because in float32 the
-    iterations never meet their tolerance, by POT's Sinkhorn algorithm in the log domain (Cuturi, 2013). What is
-    missing after the last iteration is put right by moving mass, so both marginals hold for any regulariser
-    (Altschuler et al., 2017, algorithm 2).
+    Returns (alpha, beta) with the cost's dtype and device, without gradient. POT's Sinkhorn algorithm in the log domain
+    (Cuturi, 2013) solves it in float64, because in float32 the iterations never reach the tolerance. Afterwards, a
+    little mass is moved so that both marginals hold for any `reg` (Altschuler et al., 2017, algorithm 2).
 
     >>> transport_plan(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), reg=0.01).round(decimals=4)
     tensor([[0.5000, 0.0000],
@@ -99,12 +99,12 @@ def transport_plan(cost: Tensor, reg: float) -> Tensor:
     tensor([[0.2500, 0.2500],
             [0.2500, 0.2500]])
     """
-    from ot.bregman import sinkhorn_log  # takes a second to import, and only a second task needs it
+    from ot.bregman import sinkhorn_log  # it takes a second to import, and the first task does not need it
 
     if cost.ndim != 2 or 0 in cost.shape:
         raise DataError(f"the cost must be of shape (alpha, beta), both above 0, not {tuple(cost.shape)}")
     if not bool(torch.isfinite(cost).all()):
-        raise DataError("the cost must be finite. Look for features that are not")
+        raise DataError("the cost must be finite. Check the features for infinite values and NaN")
     if not reg > 0:
         raise ConfigError(f"reg: give a number above 0, not {reg}")
     exact = cost.detach().cpu().double()
@@ -124,16 +124,16 @@ def transport_plan(cost: Tensor, reg: float) -> Tensor:
 
 
 def transport_classifier(plan: Tensor, origin_weights: Tensor) -> Tensor:
-    r"""Algorithm 2, line 5: the goal classes' classifier, made of the origin classes' one.
+    r"""Algorithm 2, line 5: the goal classes' classifier, made from that of the origin classes.
 
     .. math:: W_g = c \, \beta \, T^\top \left( \frac{W_o}{\| W_o \|} \right)
 
     plan : (alpha, beta), T.
-    origin_weights : (alpha, d), :math:`W_o`, a row for each class. Of a head with a bias, the weights only.
+    origin_weights : (alpha, d), :math:`W_o`, a row for each class. If the head has a bias, it is not included.
 
-    Returns (beta, d): each row a mean of unit-length origin rows, by the plan's shares; the factor c is one for all
-    rows and gives them the origin's mean length. The gradient reaches the origin weights. Rows that are shorter than a
-    thousandth of the mean stay short, so that their gradient has a bound.
+    Returns (beta, d). Each row is a mean of unit-length origin rows, weighted by the plan. The factor c is the same for
+    all rows, and gives them the mean length of the origin rows. The gradient flows to the origin weights. Origin rows
+    shorter than a thousandth of the mean length are not scaled to unit length, so that the gradient stays bounded.
 
     >>> transport_classifier(torch.tensor([[0.5, 0.0], [0.0, 0.5]]), torch.tensor([[0.0, 2.0], [2.0, 0.0]]))
     tensor([[0., 2.],

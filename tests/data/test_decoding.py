@@ -1,4 +1,4 @@
-"""Every kind of image file ends as a square of RGB pixels, or as a DataError that names it and a remedy."""
+"""Every image file becomes a square of RGB pixels, or a DataError that names the file and a remedy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from cotransport.data.augmentation import draw
-from cotransport.data.decoding import Encoded, Window, _box, decode, image_size, pixels_of
+from cotransport.data.decoding import Encoded, Window, crop_box, decode, image_size, pixels_of
 from cotransport.errors import DataError
 from cotransport.settings.sections import Augmentation
 
@@ -32,7 +32,7 @@ def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> Encoded
 
 
 def constant(image: Image.Image, kind: str = "PNG", **options: object) -> tuple[int, int, int]:
-    """The one colour of a decoded image of one colour."""
+    """Decode an image of one colour, and return the colour."""
     pixels = decode(encoded(image, kind, **options), SIDE)
     assert pixels.shape == (SIDE, SIDE, 3)
     assert pixels.dtype == np.uint8
@@ -42,14 +42,14 @@ def constant(image: Image.Image, kind: str = "PNG", **options: object) -> tuple[
 
 
 def picture(width: int, height: int) -> Image.Image:
-    """Smooth colours, different in every corner, so that any turn or shift shows."""
+    """Smooth colours that differ in every corner, so that any rotation or shift is visible."""
     y, x = np.mgrid[0:height, 0:width]
     colours = [255 * x / width, 255 * y / height, 127 + 100 * np.sin(3 * x / width + 5 * y / height)]
     return Image.fromarray(np.stack(colours, axis=2).astype(np.uint8))
 
 
 def central_square(image: Image.Image, size: int) -> npt.NDArray[np.uint8]:
-    """A twin of `decode`: the central square of an upright RGB image, scaled down in one plain step."""
+    """A simple twin of `decode`: the central square of an upright RGB image, scaled in one step."""
     side = min(image.size)
     left, top = (image.width - side) / 2, (image.height - side) / 2
     square = image.resize((size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))
@@ -63,20 +63,20 @@ def assert_close(one: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8], toler
 
 
 class TestModes:
-    def test_rgb_of_the_right_size_is_untouched(self) -> None:
+    def test_rgb_of_the_right_size_is_not_changed(self) -> None:
         original = np.random.RandomState(0).randint(0, 256, (6, 6, 3)).astype(np.uint8)
         assert (decode(encoded(Image.fromarray(original)), 6) == original).all()
 
     def test_grey(self) -> None:
         assert constant(Image.new("L", (9, 9), 77)) == (77, 77, 77)
 
-    def test_grey_with_alpha_is_laid_on_white(self) -> None:
+    def test_transparent_grey_becomes_white(self) -> None:
         # half of 100 and half of 255: 100 * 128/255 + 255 * 127/255 = 177.2
         assert constant(Image.new("LA", (9, 9), (100, 128))) == (177, 177, 177)
 
     @pytest.mark.parametrize(("alpha", "expected"), [(255, RED), (0, WHITE), (51, (255, 204, 204))])
-    def test_rgba_is_laid_on_white(self, alpha: int, expected: tuple[int, int, int]) -> None:
-        # alpha 51 is a fifth: 0 * 1/5 + 255 * 4/5 = 204
+    def test_transparent_colours_become_white(self, alpha: int, expected: tuple[int, int, int]) -> None:
+        # alpha 51 is one fifth: 0 * 1/5 + 255 * 4/5 = 204
         assert constant(Image.new("RGBA", (9, 9), (*RED, alpha))) == expected
 
     def test_palette(self) -> None:
@@ -104,7 +104,7 @@ class TestModes:
         assert constant(Image.new("1", (9, 9), value)) == (255 * value,) * 3
 
     def test_cmyk(self) -> None:
-        # full cyan and no black reflects no red: 255 - 255, 255 - 0, 255 - 0
+        # full cyan without black reflects no red: 255 - 255, 255 - 0, 255 - 0
         red, green, blue = constant(Image.new("CMYK", (16, 16), (255, 0, 0, 0)), "JPEG", quality=95)
         assert (red, green, blue) == pytest.approx((0, 255, 255), abs=3)
         assert constant(Image.new("CMYK", (16, 16), (255, 0, 0, 0)), "TIFF") == (0, 255, 255)
@@ -116,7 +116,7 @@ class TestModes:
         assert constant(image, kind) == (expected,) * 3
 
     def test_16_bit_colours(self) -> None:
-        # Pillow writes none, so a PNG by hand: one pixel of three channels, two bytes each
+        # Pillow cannot write one, so this is a PNG by hand: one pixel with three channels of two bytes
         data = zlib.compress(b"\0" + struct.pack(">HHH", 65535, 0x8000, 0))
         png = png_of(1, 1, bits=16, colour_type=2, data=data)
         assert decode(Encoded(png, "x"), 1)[0, 0].tolist() == [255, 128, 0]
@@ -127,7 +127,7 @@ class TestModes:
         assert_close(pixels, np.full((3, 3, 3), RED, dtype=np.uint8), 2)
 
     @pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG", "TIFF"])
-    def test_of_several_frames_the_first_counts(self, kind: str) -> None:
+    def test_the_first_of_several_frames_is_used(self, kind: str) -> None:
         frames = [Image.new("RGB", (9, 9), colour) for colour in (RED, (0, 255, 0), (0, 0, 255))]
         options: dict[str, object] = {"lossless": True} if kind == "WEBP" else {}
         assert constant(frames[0], kind, save_all=True, append_images=frames[1:], **options) == RED
@@ -141,7 +141,7 @@ class TestModes:
         red, green, blue = constant(Image.new("RGBA", (9, 9), (*RED, 51)), "WEBP", lossless=True)
         assert (red, green, blue) == pytest.approx((255, 204, 204), abs=1)
 
-    def test_a_picture_in_every_format_looks_the_same(self) -> None:
+    def test_an_image_looks_the_same_in_every_format(self) -> None:
         image = picture(40, 30)
         expected = central_square(image, 10)
         for kind in ("PNG", "BMP", "TIFF", "PPM"):
@@ -149,7 +149,7 @@ class TestModes:
         for kind in ("JPEG", "WEBP"):
             assert_close(decode(encoded(image, kind, quality=95), 10), expected, 12)
 
-    def test_camera_file_of_several_pictures(self) -> None:
+    def test_a_camera_file_of_several_images(self) -> None:
         image = picture(64, 48)
         assert_close(decode(encoded(image, "MPO", quality=95), 12), central_square(image, 12), 12)
 
@@ -157,28 +157,28 @@ class TestModes:
 class TestOrientation:
     @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
     @pytest.mark.parametrize("orientation", range(10))
-    def test_applied_as_pillow_would_to_the_whole_image(self, kind: str, orientation: int) -> None:
+    def test_orientation_is_applied_as_pillow_does(self, kind: str, orientation: int) -> None:
         image = picture(48, 32)
         exif = Image.Exif()
-        exif[0x0112] = orientation  # 0 and 9 do not exist, and change nothing
+        exif[0x0112] = orientation  # 0 and 9 are not valid, and change nothing
         options: dict[str, object] = {"lossless": True} if kind == "WEBP" else {}
         item = encoded(image, kind, exif=exif, **options)
         with Image.open(io.BytesIO(item.data)) as opened:
             upright = ImageOps.exif_transpose(opened).convert("RGB")
-        # a JPEG is decoded at half its resolution here; a wrong turn makes a difference of 100 and more
+        # the JPEG is decoded at half its resolution; a wrong rotation would make a difference of 100 or more
         assert_close(decode(item, 16), central_square(upright, 16), 12 if kind == "JPEG" else 1)
 
-    def test_of_an_image_that_the_user_opened(self) -> None:
+    def test_orientation_of_an_image_that_the_user_opened(self) -> None:
         exif = Image.Exif()
         exif[0x0112] = 6
         item = encoded(picture(8, 4), exif=exif)
         with Image.open(io.BytesIO(item.data)) as opened:
             assert (pixels_of(opened, "x") == np.asarray(picture(8, 4).rotate(-90, expand=True))).all()
 
-    def test_damaged_exif_data_do_not_matter(self) -> None:
+    def test_damaged_exif_data_is_ignored(self) -> None:
         image = picture(20, 20)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow complains
+            warnings.simplefilter("ignore")  # Pillow warns
             pixels = decode(
                 encoded(image, "JPEG", quality=95, exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff\1\x12garbage"), 20
             )
@@ -186,31 +186,31 @@ class TestOrientation:
 
 
 class TestCrops:
-    def test_draft_mode_gives_about_the_same_as_full_decoding(self) -> None:
+    def test_reduced_decoding_is_close_to_full_decoding(self) -> None:
         image = picture(640, 480)
         item = encoded(image, "JPEG", quality=95)
         assert_close(decode(item, 32), central_square(image, 32), 4)
         window = Window(area=0.5, ratio=1.2, x=0.9, y=0.1)
         assert_close(decode(item, 32, window), decode(encoded(image), 32, window), 4)
 
-    def test_draft_mode_never_decodes_less_than_is_needed(self) -> None:
-        # A checkerboard as fine as the output: a coarser decoding would turn it grey.
+    def test_reduced_decoding_keeps_enough_resolution(self) -> None:
+        # a checkerboard as fine as the output: a coarser decoding would turn it grey
         board = np.kron(np.indices((8, 8)).sum(axis=0) % 2 * 255, np.ones((30, 30))).astype(np.uint8)
         image = Image.new("L", (960, 240), 128)
         image.paste(Image.fromarray(board), (360, 0))
         pixels = decode(encoded(image, "JPEG", quality=95), 64).astype(int)
         assert abs(pixels[4::8, 4::8, 0] - board[15::30, 15::30]).max() < 30
 
-    def test_central_share(self) -> None:
-        # 8 x 4 pixels, of which the central 2 x 2 are white: half of the shorter side
+    def test_the_central_square(self) -> None:
+        # the central 2 x 2 of 8 x 4 pixels are white: half of the shorter side
         pixels = np.zeros((4, 8, 3), dtype=np.uint8)
         pixels[1:3, 3:5] = 255
         assert (decode(pixels, 2, 0.5) == 255).all()
         assert (decode(encoded(Image.fromarray(pixels)), 2, 0.5) == 255).all()
-        # of the whole 4 x 4 square each quarter has one white pixel of four; the filter reaches a little beyond
+        # in each quarter of the 4 x 4 square one pixel of four is white; the filter reaches a little further
         assert 64 <= decode(pixels, 2, 1.0).mean() <= 100
 
-    def test_window_of_pixels(self) -> None:
+    def test_a_window_of_pixels(self) -> None:
         # a quarter of the area in the lower right corner
         pixels = np.arange(64, dtype=np.uint8).reshape(8, 8)[..., None].repeat(3, axis=2)
         square = decode(pixels, 4, Window(area=0.25, ratio=1.0, x=1.0, y=1.0))
@@ -225,14 +225,14 @@ class TestCrops:
         y=st.floats(0, 1),
     )
     @settings(max_examples=200, deadline=None)
-    def test_window_lies_in_the_image_and_has_the_expected_area(
+    def test_a_window_is_inside_the_image_and_has_the_given_area(
         self, width: int, height: int, area: float, ratio: float, x: float, y: float
     ) -> None:
-        left, top, right, bottom = _box(width, height, Window(area, ratio, x, y))
+        left, top, right, bottom = crop_box(width, height, Window(area, ratio, x, y))
         assert 0 <= left < right <= width
         assert 0 <= top < bottom <= height
         whole = width * height
-        if right - left < width * (1 - 1e-9) and bottom - top < height * (1 - 1e-9):  # it fits as it is
+        if right - left < width * (1 - 1e-9) and bottom - top < height * (1 - 1e-9):  # it was not cut at the edge
             assert (right - left) * (bottom - top) == pytest.approx(area * whole, rel=1e-6)
             assert (right - left) / (bottom - top) == pytest.approx(ratio, rel=1e-6)
         else:
@@ -240,7 +240,7 @@ class TestCrops:
 
     @given(width=st.integers(1, 40), height=st.integers(1, 40), size=st.integers(1, 20), seed=st.integers(0, 10**6))
     @settings(max_examples=50, deadline=None)
-    def test_any_random_window_of_any_image_can_be_decoded(self, width: int, height: int, size: int, seed: int) -> None:
+    def test_any_window_of_any_image_can_be_decoded(self, width: int, height: int, size: int, seed: int) -> None:
         item = encoded(Image.new("RGB", (width, height), (10, 20, 30)))
         generator = torch.Generator().manual_seed(seed)
         for window in draw(Augmentation(min_area=0.05), 3, generator).windows():
@@ -248,21 +248,21 @@ class TestCrops:
             assert pixels.shape == (size, size, 3)
             assert (pixels == [10, 20, 30]).all()
 
-    def test_windows_keep_the_drawn_share_on_average(self) -> None:
+    def test_the_average_area_of_windows(self) -> None:
         windows = draw(Augmentation(min_area=0.2), 4000, torch.Generator().manual_seed(0)).windows()
-        boxes = [_box(100, 100, window) for window in windows]
+        boxes = [crop_box(100, 100, window) for window in windows]
         areas = [(right - left) * (bottom - top) / 10_000 for left, top, right, bottom in boxes]
-        # uniform from 0.2 to 1 has the mean 0.6; the largest windows are cut at the edge, which costs a few hundredths
+        # the mean of 0.2 to 1 is 0.6; the largest windows are cut at the edge, which costs a few hundredths
         assert 0.55 < np.mean(areas) < 0.6
         assert min(areas) >= 0.2 * (1 - 1e-6)
 
-    def test_size_from_the_header(self) -> None:
+    def test_the_size_is_read_from_the_header(self) -> None:
         assert image_size(encoded(Image.new("RGB", (7, 5)))) == (7, 5)
         assert image_size(np.zeros((5, 7, 3), dtype=np.uint8)) == (7, 5)
 
 
 def png_of(width: int, height: int, *, bits: int = 8, colour_type: int = 0, data: bytes = b"") -> bytes:
-    """A PNG whose header claims what one likes."""
+    """A PNG with any values in its header."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
@@ -304,7 +304,7 @@ class TestErrors:
         path.write_bytes(broken_files()[name])
         remedies = {"bomb.png": "Scale it down", "large.png": "Scale it down"}
         remedies |= dict.fromkeys(["float.tif", "32-bit.tif"], "Save it with 8 or 16 bits")
-        remedies["postscript.jpg"] = "not an image of a known format"  # and is not handed to Ghostscript
+        remedies["postscript.jpg"] = "not an image of a known format"  # and not passed to Ghostscript
         for item in (path, Encoded(path.read_bytes(), str(path))):
             with pytest.raises(DataError) as caught:
                 decode(item, 8)
@@ -314,29 +314,29 @@ class TestErrors:
 
     @pytest.mark.parametrize("name", ["empty.jpg", "text.png", "bomb.png", "large.png", "header-only.jpg"])
     @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-    def test_headers_alone_give_these_away(self, name: str) -> None:
+    def test_some_errors_are_found_in_the_header(self, name: str) -> None:
         with pytest.raises(DataError, match=name):
             image_size(Encoded(broken_files()[name], name))
 
-    def test_bombs_are_refused_where_warnings_are_errors_too(self) -> None:
+    def test_bombs_are_refused_if_warnings_are_errors(self) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             with pytest.raises(DataError, match=r"large\.png: more than .* pixels allowed"):
                 image_size(Encoded(broken_files()["large.png"], "large.png"))
 
-    def test_missing_file(self, tmp_path: Path) -> None:
+    def test_a_missing_file(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"nowhere\.png: no such file\. Check the path"):
             decode(tmp_path / "nowhere.png", 8)
 
-    def test_folder_instead_of_a_file(self, tmp_path: Path) -> None:
+    def test_a_folder_instead_of_a_file(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"a folder, not an image\. Give the files in it"):
             decode(tmp_path, 8)
 
-    def test_colours_that_cannot_be_shown(self) -> None:
+    def test_colours_that_cannot_be_converted(self) -> None:
         with pytest.raises(DataError, match=r"image 3: colours of mode La .* Save it as RGB"):
             pixels_of(Image.new("La", (4, 4)), "image 3")
 
-    def test_truncated_image_that_the_user_opened(self) -> None:
+    def test_a_truncated_image_that_the_user_opened(self) -> None:
         data = broken_files()["half.jpg"]
         with Image.open(io.BytesIO(data)) as opened, pytest.raises(DataError, match="image 3: damaged or truncated"):
             pixels_of(opened, "image 3")
@@ -347,13 +347,11 @@ class TestErrors:
         kind=st.sampled_from(["PNG", "JPEG", "GIF", "BMP", "TIFF"]),
     )
     @settings(max_examples=50, deadline=None)
-    def test_a_wrong_byte_gives_pixels_or_a_data_error_and_nothing_else(
-        self, place: int, value: int, kind: str
-    ) -> None:
+    def test_a_wrong_byte_gives_pixels_or_a_data_error(self, place: int, value: int, kind: str) -> None:
         data = bytearray(encoded(picture(24, 16), kind).data)
         data[place % len(data)] = value
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow complains of many things
+            warnings.simplefilter("ignore")  # Pillow warns of many things
             try:
                 pixels = decode(Encoded(bytes(data), "wrong"), 8)
             except DataError as error:

@@ -5,13 +5,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
+from cotransport.data import Images
 from cotransport.data.memory import Memory, herding
-from cotransport.settings.sections import Budget
 from tests.conftest import blobs
 
 
 def literal_herding(features: Tensor, quota: int) -> list[int]:
-    """The definition, word by word."""
+    """The definition, step by step."""
     units = F.normalize(features.double())
     mean = units.mean(dim=0)
     chosen: list[int] = []
@@ -30,20 +30,20 @@ def literal_herding(features: Tensor, quota: int) -> list[int]:
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 12), st.integers(1, 6), st.integers(0, 14), st.integers(0, 10_000))
-def test_herding_is_its_definition(count: int, dimension: int, quota: int, seed: int) -> None:
+def test_herding_follows_its_definition(count: int, dimension: int, quota: int, seed: int) -> None:
     features = torch.randn(count, dimension, generator=torch.Generator().manual_seed(seed))
     assert herding(features, quota).tolist() == literal_herding(features, quota)
 
 
 def test_ties_go_to_the_lower_index() -> None:
     features = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
-    # all are as far from the mean; then the pair that makes up the mean, then again
+    # all have the same distance from the mean; two different ones make up the mean; then the same again
     assert herding(features, 4).tolist() == [0, 1, 2, 3]
 
 
 def test_herding_by_hand() -> None:
-    # units at 0, 90 and 30 degrees with the mean (0.622, 0.5): the third, (0.866, 0.5), is nearest. With it, the first
-    # makes the mean (0.933, 0.25), 0.40 away, and the second (0.433, 0.75), 0.31 away
+    # unit vectors at 0, 90 and 30 degrees have the mean (0.622, 0.5). The third, (0.866, 0.5), is nearest to it. Its
+    # mean with the first is (0.933, 0.25), 0.40 away, and with the second (0.433, 0.75), 0.31 away
     features = torch.tensor([[5.0, 0.0], [0.0, 2.0], [3**0.5, 1.0]])
     assert herding(features, 3).tolist() == [2, 1, 0]
 
@@ -53,14 +53,7 @@ def test_a_shorter_quota_is_a_prefix() -> None:
     assert herding(features, 5).tolist() == herding(features, 12).tolist()[:5]
 
 
-def test_budgets() -> None:
-    assert Budget(total=2000).quota(100) == 20
-    assert Budget(total=100).quota(3) == 33
-    assert Budget(total=5).quota(10) == 0
-    assert Budget(per_class=3).quota(1000) == 3
-
-
-def test_memory_is_a_value() -> None:
+def test_a_memory_does_not_change() -> None:
     first = Memory().updated({0: blobs(1, 6).images}, quota=6)
     second = first.updated({1: blobs(1, 6).images}, quota=3)
     assert [len(images) for images in first.exemplars] == [6]
@@ -69,14 +62,14 @@ def test_memory_is_a_value() -> None:
         first.exemplars = ()  # type: ignore[misc]
 
 
-def test_shrinking_takes_a_prefix_and_copies_nothing() -> None:
+def test_a_smaller_memory_keeps_a_prefix_and_copies_nothing() -> None:
     images = blobs(1, 6).images
     shrunk = Memory((images,)).updated({}, quota=2).exemplars[0]
     assert shrunk.pixels.data_ptr() == images.pixels.data_ptr()  # type: ignore[union-attr]
     assert (shrunk.pixels == images.pixels[:2]).all()  # type: ignore[union-attr]
 
 
-def test_memory_with_labels() -> None:
+def test_a_memory_as_labelled_images() -> None:
     memory = Memory((blobs(1, 2).images, blobs(1, 1).images))
     data = memory.labelled(("a", "b"))
     assert data is not None
@@ -85,6 +78,19 @@ def test_memory_with_labels() -> None:
     assert len(data.images) == 3
 
 
-def test_an_empty_memory_has_no_data() -> None:
+def test_an_empty_memory_has_no_labelled_images() -> None:
     assert Memory().labelled(()) is None
     assert Memory((blobs(1, 2).images.first(0),)).labelled(("a",)) is None
+
+
+def test_exemplars_given_as_a_function_are_loaded_once() -> None:
+    calls = []
+
+    def load() -> tuple[Images, ...]:
+        calls.append(1)
+        return (blobs(1, 2).images,)
+
+    memory = Memory(load)
+    assert not calls
+    assert len(memory) == len(memory.exemplars[0]) == 2
+    assert len(calls) == 1

@@ -1,26 +1,11 @@
 """Images: sources, storage, augmentation and batches."""
 
 from cotransport.data.arrays import as_images
-from cotransport.data.batches import (
-    Batch,
-    Shard,
-    channel_statistics,
-    evaluation_chunks,
-    evaluation_squares,
-    sample,
-    steps_per_epoch,
-    training_batches,
-)
-from cotransport.data.images import (
-    EncodedImages,
-    Images,
-    Label,
-    LabelledImages,
-    PixelImages,
-    Vectors,
-    concatenate,
-    resize,
-)
+from cotransport.data.batches import Batch, Shard, steps_per_epoch, training_batches
+from cotransport.data.evaluation import channel_statistics, evaluation_chunks, evaluation_squares, sample
+from cotransport.data.images import EncodedImages, Images, LabelledImages, PixelImages, Vectors, concatenate
+from cotransport.data.labels import Label
+from cotransport.data.loading import resize
 from cotransport.data.sources import Source, as_labelled, load_data_set, open_source, prefer_folder
 from cotransport.data.splits import DataSet
 from cotransport.data.workers import default_workers

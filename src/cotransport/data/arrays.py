@@ -1,4 +1,4 @@
-"""Images and labels that a user holds in memory, or lists by file."""
+"""Images and labels from arrays in memory, or from lists of files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from PIL import Image
 from torch import Tensor
 
 from cotransport.data.decoding import Encoded, Item, Pixels, pixels_of
-from cotransport.data.images import Images, Label, LabelledImages, PixelImages, images_from
+from cotransport.data.images import Images, LabelledImages, PixelImages
+from cotransport.data.labels import plain_label
+from cotransport.data.loading import images_from
 from cotransport.errors import DataError
 
 _SHAPES = "(n, height, width, 3), or (n, height, width) for grey"
@@ -23,7 +25,7 @@ _SHAPES = "(n, height, width, 3), or (n, height, width) for grey"
 def as_images(images: object, size: int | None = None) -> Images:
     """Images from an array (n, h, w, 3), (n, h, w, 1) or (n, h, w), or a list of files, bytes, arrays or Pillow images.
 
-    An array of uint8 RGB squares is not copied.
+    An array of square RGB images in uint8 is not copied.
     """
     if isinstance(images, str | os.PathLike | bytes | Image.Image):
         images = [images]
@@ -33,11 +35,11 @@ def as_images(images: object, size: int | None = None) -> Images:
             return _images_of_array(images, size)
     if not len(images):
         raise DataError("no images. Give at least one")
-    return images_from([_item(image, f"image {place}") for place, image in enumerate(images)], size)
+    return images_from([_item(image, f"image {index}") for index, image in enumerate(images)], size)
 
 
 def as_labelled_images(images: object, labels: object, size: int | None = None) -> LabelledImages:
-    """Images with a label for each; the classes are the distinct labels, sorted."""
+    """Images with a label for each. The classes are the distinct labels, sorted."""
     stored_images = as_images(images, size)
     names = _labels(labels)
     if names.shape != (len(stored_images),):
@@ -46,25 +48,14 @@ def as_labelled_images(images: object, labels: object, size: int | None = None) 
     return LabelledImages(stored_images, torch.from_numpy(numbers).long(), tuple(plain_label(name) for name in classes))
 
 
-def plain_label(value: object) -> Label:
-    """A string or whole number of any kind, NumPy's for example, as Python's own."""
-    if isinstance(value, str):
-        if any("\ud800" <= letter <= "\udfff" for letter in value):
-            raise DataError(f"{value!r} as a label is not valid text. Use another name")
-        return str(value)
-    if isinstance(value, int | np.integer | np.bool_):
-        return int(value)
-    raise DataError(f"{value!r} as a label: use names (strings) or whole numbers")
-
-
 def _labels(labels: object) -> npt.NDArray[Any]:
     values = np.array(labels, dtype=object) if isinstance(labels, Sequence) else _array(labels)
     if values.dtype.kind == "O" and values.ndim == 1:  # NumPy alone would turn 1 beside "a" into "1"
         kinds = {type(plain_label(value)) for value in values}
         if len(kinds) > 1:
-            raise DataError("some labels are strings and some are whole numbers. Use one kind for all")
+            raise DataError("some labels are strings and some are whole numbers. Use one type for all")
     elif values.dtype.kind == "f" and np.isfinite(values).all() and (values == np.round(values)).all():
-        return values.astype(np.int64)  # whole numbers as other libraries keep them
+        return values.astype(np.int64)  # some libraries store whole numbers as floats
     elif values.dtype.kind not in "iubUO":
         raise DataError(f"labels of type {values.dtype}: use names (strings) or whole numbers")
     return values
@@ -72,7 +63,7 @@ def _labels(labels: object) -> npt.NDArray[Any]:
 
 def _images_of_array(array: npt.NDArray[Any], size: int | None) -> Images:
     if array.ndim == 3 and array.shape[2] in {1, 3, 4} and array.shape[1] > 4:
-        raise DataError(f"an array of shape {array.shape} looks like a single image. Give a list of it: [image]")
+        raise DataError(f"an array of shape {array.shape} looks like a single image. Give a list: [image]")
     if array.ndim not in {3, 4}:
         raise DataError(f"images of shape {array.shape}: give {_SHAPES}")
     if 0 in array.shape:
@@ -102,7 +93,7 @@ def _item(image: object, name: str) -> Item:
 
 
 def _array(values: object) -> npt.NDArray[Any]:
-    """An array from a tensor, an array or something like one, such as a column of a table."""
+    """An array from a tensor, an array, or an object that can be converted, such as a column of a table."""
     if isinstance(values, Tensor):
         return np.asarray(values.numpy(force=True))
     if hasattr(values, "__array__"):
@@ -113,7 +104,7 @@ def _array(values: object) -> npt.NDArray[Any]:
 
 
 def _rgb(array: npt.NDArray[Any], name: str) -> Pixels:
-    """Images (n, h, w) or (n, h, w, channels) of 8 or 16 bits as uint8 (n, h, w, 3), what is transparent on white."""
+    """Images (n, h, w) or (n, h, w, channels) with 8 or 16 bits as uint8 (n, h, w, 3). Transparency becomes white."""
     if array.dtype == np.uint16:
         array = (array >> 8).astype(np.uint8)
     if array.dtype != np.uint8:

@@ -1,4 +1,4 @@
-"""From a file or encoded bytes to a square of RGB pixels. All of Pillow's peculiarities are dealt with here."""
+"""Decode a file or encoded bytes to a square of RGB pixels. Only this module deals with Pillow's peculiarities."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ Pixels: TypeAlias = npt.NDArray[np.uint8]
 
 
 class Encoded(NamedTuple):
-    """The bytes of an image file, and what messages call it."""
+    """The bytes of an image file."""
 
     data: bytes
     name: str
+    """The image's name in messages."""
 
 
 Item: TypeAlias = Path | Encoded | Pixels
-"""One image: a file, the bytes of one, or its pixels (height, width, 3)."""
+"""One image: a file, the bytes of a file, or pixels (height, width, 3)."""
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
-"""No others, because Pillow hands some of them to programs outside (EPS to Ghostscript), whatever the file's name."""
+"""The formats that are read. Pillow passes some others to external programs, such as EPS files to Ghostscript."""
 SUFFIXES = frozenset(
     {".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp"}
 )
-_ORIENTATION = 0x0112  # of the camera, in the file's EXIF data
+"""Suffixes of image files."""
+_ORIENTATION = 0x0112  # the EXIF tag of the camera's orientation
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -47,58 +49,64 @@ _UPRIGHT = {
 
 
 class Window(NamedTuple):
-    """A part of an image in relative terms: its share of the area, its aspect ratio, and its place from 0 to 1."""
+    """A part of an image, relative to its size."""
 
     area: float
+    """Share of the image's area."""
     ratio: float
+    """Width divided by height."""
     x: float
+    """Horizontal position, from 0 (left) to 1 (right)."""
     y: float
+    """Vertical position, from 0 (top) to 1 (bottom)."""
 
 
 def image_size(item: Item) -> tuple[int, int]:
-    """Width and height as stored, from the header alone where there is one."""
+    """The stored width and height. Of a file, only the header is read."""
     if isinstance(item, np.ndarray):
         return int(item.shape[1]), int(item.shape[0])
-    with _blamed(_name(item)), _opened(item) as image:
+    with _image_errors(_name(item)), _open(item) as image:
         width, height = image.size
     return width, height
 
 
 def decode(item: Item, size: int, crop: Window | float = 1.0) -> Pixels:
-    """The part `crop` of an image as (size, size, 3) pixels; a number is a central square's share of the shorter side.
+    """A part of an image as pixels (size, size, 3).
 
-    Of several frames the first counts. Grey and palette images become RGB; transparent parts are laid on white; 16-bit
-    values are scaled to 8 bits; the camera's orientation is applied.
+    crop : the part. A number means a central square, and is the square's side as a share of the shorter side.
+
+    The first of several frames is used. Grey and palette images become RGB, transparent parts become white, 16-bit
+    values are scaled to 8 bits, and the camera's orientation is applied.
     """
     if isinstance(item, np.ndarray):
-        return np.array(_squared(Image.fromarray(item), size, crop), dtype=np.uint8)
+        return np.array(_square(Image.fromarray(item), size, crop), dtype=np.uint8)
     name = _name(item)
-    with _blamed(name), _opened(item) as image:
+    with _image_errors(name), _open(item) as image:
         width, height = image.size
-        left, top, right, bottom = _box(width, height, crop)
-        # a JPEG is decoded at a half, a quarter ... of its resolution where that is enough; others ignore the request
+        left, top, right, bottom = crop_box(width, height, crop)
+        # a JPEG is decoded at a half, a quarter ... of its resolution if that is enough; other formats ignore this
         image.draft("RGB", (math.ceil(width * size / (right - left)), math.ceil(height * size / (bottom - top))))
         image.load()
-        square = _squared(_rgb(image, name), size, crop)
+        square = _square(_rgb(image, name), size, crop)
         turn = _UPRIGHT.get(image.getexif().get(_ORIENTATION))
     return np.array(square if turn is None else square.transpose(turn), dtype=np.uint8)
 
 
 def pixels_of(image: Image.Image, name: str) -> Pixels:
-    """An image that Pillow has opened as (height, width, 3), treated as `decode` treats a file."""
-    with _blamed(name):
+    """The pixels (height, width, 3) of an image that Pillow has opened, converted like a file in `decode`."""
+    with _image_errors(name):
         return np.array(_rgb(ImageOps.exif_transpose(image), name), dtype=np.uint8)
 
 
 def png(pixels: Pixels) -> bytes:
-    """Pixels (height, width, 3) as an image file that loses nothing."""
+    """Pixels (height, width, 3) as the bytes of a PNG file, which is lossless."""
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG")
     return buffer.getvalue()
 
 
 def _rgb(image: Image.Image, name: str) -> Image.Image:
-    """Any mode that Pillow opens, as RGB."""
+    """An image of any mode as RGB."""
     if image.mode.startswith("I"):  # 16-bit grey, which Pillow would clip at 255
         values = np.asarray(image)
         if values.min() < 0 or values.max() > 65535:
@@ -117,8 +125,8 @@ def _rgb(image: Image.Image, name: str) -> Image.Image:
 
 
 @contextmanager
-def _blamed(name: str) -> Iterator[None]:
-    """Whatever goes wrong inside is blamed on the image: Pillow's decoders raise almost anything on damaged files."""
+def _image_errors(name: str) -> Iterator[None]:
+    """Turn any exception into a DataError that names the image: on damaged files, Pillow may raise any type."""
     try:
         yield
     except DataError:
@@ -131,7 +139,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "no such file. Check the path"
     if isinstance(error, IsADirectoryError):
-        return "a folder, not an image. Give the files in it; to learn a folder by name, give no labels"
+        return "a folder, not an image. Give the files in it; to learn from a folder, give no labels"
     if isinstance(error, UnidentifiedImageError):
         return f"not an image of a known format ({', '.join(FORMATS)}), or damaged. Replace or remove the file"
     if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
@@ -141,25 +149,25 @@ def _reason(error: Exception) -> str:
     return f"damaged or truncated image ({error}). Replace or remove the file"
 
 
-def _opened(item: Path | Encoded) -> Image.Image:
+def _open(item: Path | Encoded) -> Image.Image:
     if isinstance(item, Path) and not stat.S_ISREG(mode := item.stat().st_mode) and not stat.S_ISDIR(mode):
-        raise DataError(f"{item}: a pipe or a device, not a file. Remove it")  # it would keep us waiting
+        raise DataError(f"{item}: a pipe or a device, not a file. Remove it")  # reading it might never end
     image = Image.open(io.BytesIO(item.data) if isinstance(item, Encoded) else item, formats=FORMATS)
     if Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS:
         image.close()
-        raise Image.DecompressionBombError  # Pillow only warns at first
+        raise Image.DecompressionBombError  # Pillow itself only warns at this size
     return image
 
 
-def _squared(image: Image.Image, size: int, crop: Window | float) -> Image.Image:
-    box = _box(*image.size, crop)
+def _square(image: Image.Image, size: int, crop: Window | float) -> Image.Image:
+    box = crop_box(*image.size, crop)
     if image.size == (size, size) and box == (0, 0, size, size):
         return image
     return image.resize((size, size), Image.Resampling.BILINEAR, box=box, reducing_gap=2.0)
 
 
-def _box(width: int, height: int, crop: Window | float) -> tuple[float, float, float, float]:
-    """The window in pixels: left, top, right, bottom."""
+def crop_box(width: int, height: int, crop: Window | float) -> tuple[float, float, float, float]:
+    """The edges of a part of an image in pixels: left, top, right, bottom."""
     if isinstance(crop, Window):
         area = crop.area * width * height
         w, h = min(width, math.sqrt(area * crop.ratio)), min(height, math.sqrt(area / crop.ratio))

@@ -1,4 +1,4 @@
-"""Images in folders, one for each class."""
+"""Folders of images, with a subfolder per class."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ import torch
 from torch import Tensor
 
 from cotransport.data.decoding import SUFFIXES, Item
-from cotransport.data.images import Label, LabelledImages, images_from_parts
-from cotransport.data.splits import TEST_SPLITS, Splits, check_distinct
+from cotransport.data.images import LabelledImages
+from cotransport.data.labels import Label, check_distinct
+from cotransport.data.loading import images_from_parts
+from cotransport.data.splits import TEST_SPLITS, Splits
 from cotransport.errors import CotransportWarning, DataError
 from cotransport.settings.sections import Augmentation, Data
 
 DEEPEST = 32
-"""Folders below a class's own."""
+"""Deepest nesting of folders below the folder of a class."""
 
 
 class ImageFolder:
@@ -31,7 +33,7 @@ class ImageFolder:
         self._settings, self.name = settings, folder.name or folder.resolve().name
         self._train, self._test = folder, None
         self._root = None if settings.follow_links else folder
-        if _subfolders(folder / "train"):  # otherwise it is a class of that name
+        if _subfolders(folder / "train"):  # without subfolders, it is a class named train
             self._train = folder / "train"
             _check_link(self._train, self._root)
             self._test = next((folder / split for split in TEST_SPLITS if (folder / split).is_dir()), None)
@@ -42,7 +44,7 @@ class ImageFolder:
         return tuple(_class_folders(self._train, self._root))
 
     def splits(self) -> Splits:
-        """The files below the subfolders."""
+        """The images below the subfolders."""
         train = _files(self._train, self.classes, self._root)
         if self._test is None:
             (images,) = images_from_parts([train.items], self._settings.image_size)
@@ -68,21 +70,25 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def _class_folders(folder: Path, root: Path | None) -> dict[str, Path]:
-    """The subfolders of a folder by class name, sorted; links may not lead out of the root, if there is one."""
-    # the same letter can be written in two ways, and file systems differ in which they use
+    """The subfolders by class name, sorted. If a root is given, links must not lead out of it."""
+    # Unicode can encode the same letter in two ways, and file systems differ in which one they use
     named = sorted((unicodedata.normalize("NFC", path.name), path) for path in _subfolders(folder))
     if not named:
-        raise DataError(f"{folder}: no subfolder in it. Put the images of each class into a subfolder named after it")
+        raise DataError(
+            f"{folder}: has no subfolders. Put the images of each class into a subfolder named after the class"
+        )
     for name, path in named:
         if not name.isprintable():
-            raise DataError(f"{folder}: a subfolder's name has characters that cannot be shown: {name!r}. Rename it")
+            raise DataError(
+                f"{folder}: the name of a subfolder has characters that cannot be shown: {name!r}. Rename it"
+            )
         _check_link(path, root)
     check_distinct((name for name, _ in named), str(folder))
     return dict(named)
 
 
 def _files(folder: Path, classes: Sequence[Label], root: Path | None) -> _Files:
-    """The images of all classes; a class must not be empty, nor be in one of training and test alone."""
+    """The images of all classes. Every class must have images, and the same classes must be in training and test."""
     folders = _class_folders(folder, root)
     for name, path in folders.items():
         if name not in classes:
@@ -97,13 +103,13 @@ def _files(folder: Path, classes: Sequence[Label], root: Path | None) -> _Files:
         images = [path for path in files if _is_image(path)]
         ignored += [path for path in files if not _is_image(path)]
         if not images:
-            raise DataError(f"{folders[name]}: no images in it. Add some, or remove this class from all folders")
+            raise DataError(f"{folders[name]}: has no images. Add some, or remove this class from all folders")
         items += images
         labels += [number] * len(images)
     if ignored:
         warnings.warn(
-            f"{folder}: left out {len(ignored)} file{'s' if len(ignored) > 1 else ''}, without an image's suffix or "
-            f"outside the classes' subfolders, such as {ignored[0]}",
+            f"{folder}: ignored {len(ignored)} file{'s' if len(ignored) > 1 else ''}, not named like an image or "
+            f"outside the subfolders of classes, such as {ignored[0]}",
             CotransportWarning,
             stacklevel=2,
         )
@@ -111,23 +117,23 @@ def _files(folder: Path, classes: Sequence[Label], root: Path | None) -> _Files:
 
 
 def images_below(folder: Path) -> list[Path]:
-    """All images in a folder and its subfolders, sorted."""
+    """The image files in a folder and its subfolders, sorted."""
     return [path for path in _visible_files(folder, None) if _is_image(path)]
 
 
 def _visible_files(folder: Path, root: Path | None) -> list[Path]:
-    """All files below a folder, sorted, but for hidden ones and those in hidden folders, which tools leave behind."""
+    """All files below a folder, sorted. Hidden files and folders, which tools leave behind, are skipped."""
     found: list[Path] = []
     folders = [(folder, 0)]
     while folders:
         here, depth = folders.pop()
         if depth > DEEPEST:
-            raise DataError(f"{folder}: folders within folders, more than {DEEPEST} deep. Move the images up")
+            raise DataError(f"{folder}: folders are nested more than {DEEPEST} deep. Move the images up")
         for path in _entries(here):
             if path.name.startswith("."):
                 continue
             _check_link(path, root)
-            if path.is_dir() and not path.is_symlink():  # a link to a folder inside would show its images twice
+            if path.is_dir() and not path.is_symlink():  # a link to a folder inside would repeat its images
                 folders.append((path, depth + 1))
             elif path.is_file():
                 found.append(path)
@@ -142,13 +148,13 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _check_link(path: Path, root: Path | None) -> None:
-    """An error if a link leads out of the folder that the user has named: it might show what is not theirs."""
+    """Raise a DataError if a link leads out of the root: it might expose other people's files."""
     if path.is_symlink():
         check_inside(path, root)
 
 
 def check_inside(path: Path, root: Path | None) -> None:
-    """An error unless a path, all links followed, is below a folder, if there is one."""
+    """Raise a DataError if a path leads out of the root, when links are followed. Without a root, all are allowed."""
     if root is None:
         return
     try:
@@ -157,7 +163,7 @@ def check_inside(path: Path, root: Path | None) -> None:
         raise DataError(f"{path}: a link that leads nowhere. Remove it") from None
     if not inside:
         raise DataError(
-            f"{path}: leads out of {root}. Put a copy there, or allow that with data.follow_links: true "
+            f"{path}: leads out of {root}. Put a copy into the folder, or allow links with data.follow_links: true "
             "(--set data.follow_links=true)"
         )
 

@@ -1,4 +1,4 @@
-"""Hugging Face data sets: in a local folder (parquet files, or as `save_to_disk` leaves it), or on the hub."""
+"""Hugging Face data sets: in a local folder (parquet files, or written by `save_to_disk`), or on the hub."""
 
 from __future__ import annotations
 
@@ -17,27 +17,31 @@ from torch import Tensor
 
 from cotransport.data.decoding import Encoded, Item
 from cotransport.data.folders import check_inside
-from cotransport.data.images import Label, LabelledImages, images_from_parts
-from cotransport.data.splits import TEST_SPLITS, Splits, check_distinct
+from cotransport.data.images import LabelledImages
+from cotransport.data.labels import Label, check_distinct
+from cotransport.data.loading import images_from_parts
+from cotransport.data.splits import TEST_SPLITS, Splits
 from cotransport.errors import CotransportWarning, DataError
 from cotransport.settings.sections import Augmentation, Data
 from cotransport.settings.validation import nearest
 
 HUB_IDS = {"cifar100": "uoft-cs/cifar100", "imagenet": "ILSVRC/imagenet-1k"}
+"""Short names of data sets on the hub."""
 LABEL_COLUMNS = {"cifar100": "fine_label"}
+"""The label column of data sets that have several."""
 HUB_TIMEOUT = 10.0
-"""Seconds in which the hub must answer. Its own library would try for half a minute without a network."""
+"""Seconds in which the hub must answer. Without a network, its own library would try for half a minute."""
 _SAVED_TO_DISK = ("dataset_dict.json", "state.json")
 
 
 def is_hugging_face(folder: Path) -> bool:
-    """Whether a folder holds a data set's tables, rather than a subfolder of images for each class."""
+    """Whether a folder contains a Hugging Face data set, rather than a subfolder of images per class."""
     saved = any((folder / name).is_file() for name in _SAVED_TO_DISK)
     return saved or any(next(folder.glob(f"{level}*.parquet"), None) for level in ("", "*/", "*/*/"))
 
 
 def is_hub_id(name: str) -> bool:
-    """Whether a name could be a data set's on the hub: `name` or `owner/name`.
+    """Whether a name has the form of a data set's id on the hub: `name` or `owner/name`.
 
     >>> is_hub_id("uoft-cs/cifar100"), is_hub_id("./photos"), is_hub_id("a/b/c")
     (True, False, False)
@@ -57,7 +61,7 @@ class HuggingFace:
 
     @cached_property
     def classes(self) -> tuple[Label, ...]:
-        """The names in the label column's type, or the distinct labels in it."""
+        """The class names that the label column declares, or else its distinct labels."""
         names = getattr(self._features[self._label_column(self._features)], "names", None)
         if names is not None:
             return check_distinct(names, self._location)
@@ -67,7 +71,9 @@ class HuggingFace:
         """The split `train`, and the first labelled one of `test`, `validation` and the like."""
         parts = [self._rows("train")]
         if not len(parts[0]):
-            raise DataError(f"{self._location}: the split train has no labelled rows. Set data.label_column to another")
+            raise DataError(
+                f"{self._location}: the split train has no labelled rows. Set data.label_column to another column"
+            )
         others = (self._rows(split) for split in TEST_SPLITS if split in self._tables)
         parts += islice((part for part in others if len(part)), 1)
         images = images_from_parts(parts, self._settings.image_size)
@@ -79,34 +85,34 @@ class HuggingFace:
         labels = self._labels(split)
         number = {name: position for position, name in enumerate(self.classes)}
         unknown = [label for label in labels if label is not None and label not in number]
-        if len(unknown) == len(labels) - labels.count(None):  # placeholders, as in published test splits
+        if len(unknown) == len(labels) - labels.count(None):  # published test splits often have placeholders
             labels, unknown = [None] * len(labels), []
         if unknown:
             raise DataError(
-                f"{self._location}: the split {split} has the label {unknown[0]!r}, which train lacks. Remove the "
-                "rows of that label, or add some to train"
+                f"{self._location}: the split {split} has the label {unknown[0]!r}, which train does not have. "
+                "Remove the rows with that label, or add some to train"
             )
-        places = [place for place, label in enumerate(labels) if label is not None]
-        if 0 < len(places) < len(labels):
-            missing = len(labels) - len(places)
+        labelled = [row for row, label in enumerate(labels) if label is not None]
+        if 0 < len(labelled) < len(labels):
+            missing = len(labels) - len(labelled)
             warnings.warn(
-                f"{self._location}: {missing} of {len(labels)} rows of {split} have no label and are left out",
+                f"{self._location}: {missing} of {len(labels)} rows of {split} have no label and are ignored",
                 CotransportWarning,
                 stacklevel=3,
             )
         numbers = torch.tensor([number[label] for label in labels if label is not None], dtype=torch.int64)
         root = None if self._settings.follow_links else self._folder
-        return _Rows(*self._images(split), places, numbers, f"{self._location} {split}", root)
+        return _Rows(*self._images(split), labelled, numbers, f"{self._location} {split}", root)
 
     def _labels(self, split: str) -> list[Label | None]:
-        """The labels of a split's rows by class name, None where there is none."""
+        """The class name of each row of a split, or None if the row has no label."""
         from pyarrow import types
 
         table = self._tables[split]
         column = self._label_column(table.features)
         values = table.data.column(column)
         names = getattr(table.features[column], "names", None)
-        if names is not None:  # -1 stands for a missing one
+        if names is not None:  # -1 means that the label is missing
             return [names[value] if value is not None and value >= 0 else None for value in values.to_pylist()]
         if not any(fits(values.type) for fits in (types.is_integer, types.is_string, types.is_large_string)):
             raise DataError(
@@ -122,8 +128,8 @@ class HuggingFace:
 
         table = self._tables[split]
         column = self._image_column(table.features)
-        if type(table.features[column]).__name__ != "Image":  # chosen by the user: files' paths or bytes, perhaps
-            with self._explained(f"Set data.image_column to one of: {', '.join(table.features)}"):
+        if type(table.features[column]).__name__ != "Image":  # a column of paths or bytes, chosen by the user
+            with self._library_errors(f"Set data.image_column to one of: {', '.join(table.features)}"):
                 table = table.cast_column(column, datasets.Image())
         return table, column
 
@@ -131,7 +137,7 @@ class HuggingFace:
     def _tables(self) -> Any:  # noqa: ANN401 (splits by name)
         import datasets
 
-        with self._explained():
+        with self._library_errors():
             if self._folder and any((self._folder / name).is_file() for name in _SAVED_TO_DISK):
                 tables = datasets.load_from_disk(self._location)
             else:
@@ -146,12 +152,12 @@ class HuggingFace:
 
     @cached_property
     def _features(self) -> Any:  # noqa: ANN401 (Features)
-        """The columns' types, from the metadata alone where they tell them."""
+        """The types of the columns, from the metadata if possible, so that no table is read."""
         import datasets
         from pyarrow import parquet
 
         features = None
-        with self._explained():
+        with self._library_errors():
             if self._folder is None:
                 features = datasets.load_dataset_builder(self._location).info.features
             elif files := sorted(self._folder.rglob("*train*.parquet")) or sorted(self._folder.rglob("*.parquet")):
@@ -182,21 +188,21 @@ class HuggingFace:
         raise DataError(f"{self._location}: {wrong} Set data.{field} to one of: {', '.join(features)}")
 
     @contextmanager
-    def _explained(self, remedy: str = "Check the path or the data set's id") -> Iterator[None]:
-        """Whatever the library and its network clients raise, as one kind of error."""
+    def _library_errors(self, remedy: str = "Check the path or the data set's id") -> Iterator[None]:
+        """Turn all errors of the library and its network clients into a DataError."""
         import datasets
 
         shown, offline = not datasets.are_progress_bars_disabled(), datasets.config.HF_HUB_OFFLINE
         datasets.disable_progress_bars()
         try:
             if self._folder is None and not self._hub_answers:
-                datasets.config.HF_HUB_OFFLINE = True  # what was downloaded before can still be used
+                datasets.config.HF_HUB_OFFLINE = True  # a downloaded copy can still be used
             yield
         except DataError:
             raise
         except Exception as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-            raise DataError(f"{self._settings.source}: {self._nowhere}{reason}. {remedy}") from None
+            raise DataError(f"{self._settings.source}: {self._not_found}{reason}. {remedy}") from None
         finally:
             datasets.config.HF_HUB_OFFLINE = offline
             if shown:
@@ -211,34 +217,35 @@ class HuggingFace:
             HfApi().dataset_info(self._location, timeout=HUB_TIMEOUT)
         except RepositoryNotFoundError:
             raise ValueError(f"{self._location} does not exist or is private") from None
-        except Exception:  # no network, in one of many ways
+        except Exception:  # the library raises many types without a network
             return False
         return True
 
     @property
-    def _nowhere(self) -> str:
+    def _not_found(self) -> str:
         return "" if self._folder else "no such folder (nor under COTRANSPORT_DATA), and not found on the hub: "
 
 
 @dataclass(frozen=True, eq=False)
 class _Rows(Sequence[Item]):
-    """Some rows of a table as images, read from the mapped file when they are asked for."""
+    """Some rows of a table as images. An image is read from the memory-mapped file when it is used."""
 
     table: Any
     column: str
-    places: list[int]
-    """Where the rows stand in the table."""
+    rows: list[int]
+    """The numbers of the rows in the table."""
     labels: Tensor
-    """int64 (n,): the classes of their images."""
+    """int64 (n,): the class of each row."""
     name: str
+    """The table's name in messages."""
     root: Path | None
-    """The folder that files which rows refer to must be in, if any."""
+    """If set, files that the table refers to must be in this folder."""
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.rows)
 
-    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 (slices are never asked for)
-        row = self.places[index]
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 (slices are not used)
+        row = self.rows[index]
         image = self.table.data.column(self.column)[row]
         if image.is_valid and image["bytes"].is_valid:
             return Encoded(image["bytes"].as_py(), f"{self.name}, row {row}")

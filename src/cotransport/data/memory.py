@@ -1,4 +1,4 @@
-"""Exemplars of old classes as a value: `updated` returns the next memory and leaves this one as it is."""
+"""Exemplars of old classes as an immutable value: `updated` returns a new memory."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cotransport.data import Images, Label, LabelledImages, concatenate
+from cotransport.data.images import Images, LabelledImages, concatenate
+from cotransport.data.labels import Label
 
 _TIE = 1e-12
-"""Squared distances closer than this are equal but for rounding."""
+"""Squared distances that differ by less than this count as equal: the rest is rounding."""
 
 
 class Memory:
-    """For each class its exemplars in herding order, the most telling first. Never changed once it is there.
+    """The exemplars of each class in herding order, the most representative first. Immutable.
 
-    Given a function instead of the images, it calls it when they are first looked at: predicting may never need them.
+    The images may be given as a function, which is called when they are first needed. Prediction may not need them.
     """
 
     def __init__(self, exemplars: tuple[Images, ...] | Callable[[], tuple[Images, ...]] = ()) -> None:
@@ -25,23 +26,23 @@ class Memory:
 
     @property
     def exemplars(self) -> tuple[Images, ...]:
-        """The images of each class."""
+        """The exemplars of each class."""
         if not isinstance(self._exemplars, tuple):
             self._exemplars = self._exemplars()
         return self._exemplars
 
     def __len__(self) -> int:
-        """The number of exemplars in all."""
+        """The number of exemplars of all classes."""
         return sum(len(images) for images in self.exemplars)
 
     def updated(self, chosen: Mapping[int, Images], quota: int | None) -> Memory:
-        """The memory with the exemplars of some classes replaced or added, and every class cut to its first `quota`."""
+        """A memory with the exemplars of some classes replaced or added. Every class keeps its first `quota` only."""
         classes = max([len(self.exemplars), *(number + 1 for number in chosen)])
         merged = [chosen[n] if n in chosen else self.exemplars[n] for n in range(classes)]
         return Memory(tuple(images if quota is None else images.first(quota) for images in merged))
 
     def labelled(self, classes: tuple[Label, ...]) -> LabelledImages | None:
-        """All exemplars with their class numbers, None if there are none."""
+        """All exemplars with their labels, or None if there are none."""
         if not len(self):
             return None
         counts = torch.tensor([len(images) for images in self.exemplars])
@@ -50,7 +51,7 @@ class Memory:
 
 
 def herding(features: Tensor, quota: int) -> Tensor:
-    r"""Places of the exemplars of one class, chosen one after the other (Welling, 2009; Rebuffi et al., 2017).
+    r"""Indices of the exemplars of one class, chosen one after the other (Welling, 2009; Rebuffi et al., 2017).
 
     .. math:: p_k = \arg\min_x \| \mu - \frac{1}{k} ( \phi(x) + \sum_{j<k} \phi(p_j) ) \|
 
@@ -67,7 +68,7 @@ def herding(features: Tensor, quota: int) -> Tensor:
     left = torch.ones(len(units), dtype=torch.bool, device=units.device)
     chosen: list[int] = []
     for k in range(1, min(quota, len(units)) + 1):
-        # squared distance less what all candidates share
+        # squared distance, without the terms that are the same for all candidates
         distance = (2 * towards_chosen + lengths) / k**2 - 2 * towards_mean / k
         distance = torch.where(left, distance, torch.inf)
         best = int(torch.nonzero(distance <= distance.min() + _TIE)[0])

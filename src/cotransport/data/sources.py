@@ -1,6 +1,6 @@
 """Where images come from: folders, Hugging Face data sets, arrays in memory and the embedded digits.
 
-A source tells its classes without reading an image, and loads its images into the storage that suits them.
+A source lists its classes without reading an image, and loads its images into the storage that suits them.
 """
 
 from __future__ import annotations
@@ -16,26 +16,28 @@ import torch
 from cotransport.data.arrays import as_images, as_labelled_images
 from cotransport.data.folders import ImageFolder
 from cotransport.data.hugging_face import HuggingFace, is_hub_id, is_hugging_face
-from cotransport.data.images import Label, LabelledImages, resize
+from cotransport.data.images import LabelledImages
+from cotransport.data.labels import Label
+from cotransport.data.loading import resize
 from cotransport.data.splits import DataSet, Splits, hold_out
 from cotransport.errors import DataError
 from cotransport.settings.sections import Augmentation, Data
 
 
 class Source(Protocol):
-    """A set of images with classes."""
+    """A data set that can be opened."""
 
     name: str
     augmentation: Augmentation
-    """What suits these images where the user asks for nothing else."""
+    """The augmentation that suits these images, used where the user chooses none."""
 
     @property
     def classes(self) -> tuple[Label, ...]:
-        """Names of the classes, without reading an image."""
+        """The names of the classes. No image is read."""
         ...
 
     def splits(self) -> Splits:
-        """The images."""
+        """Load the images."""
         ...
 
 
@@ -50,7 +52,7 @@ class Digits:
         self._settings = settings
 
     def splits(self) -> Splits:
-        """All of them for training; testing takes a held-out share."""
+        """All images are for training. There are no test images."""
         from sklearn.datasets import load_digits
 
         digits = load_digits()
@@ -73,7 +75,7 @@ def open_source(settings: Data) -> Source:
                 )
             if folder.is_dir() and name:
                 return HuggingFace(settings, folder) if is_hugging_face(folder) else ImageFolder(settings, folder)
-    except (OSError, RuntimeError) as error:  # no permission, too long a name, no such user
+    except (OSError, RuntimeError) as error:  # no permission, a name that is too long, no such user
         raise DataError(f"{name}: cannot be read ({error}). Check the path") from None
     if not is_hub_id(name):
         raise DataError(f"{name or 'data.source'}: no such folder. Check the path")
@@ -81,7 +83,11 @@ def open_source(settings: Data) -> Source:
 
 
 def load_data_set(source: Source, settings: Data) -> DataSet:
-    """A source's images, with a share of the training images held out where testing needs it."""
+    """A source's training and test images.
+
+    If it has no test images, a share of the training images is held out for testing. If the settings ask for
+    validation, a share of the remaining training images takes the place of the test images.
+    """
     train, test = source.splits()
     if test is None:
         train, test = hold_out(train, settings.held_out)
@@ -89,16 +95,17 @@ def load_data_set(source: Source, settings: Data) -> DataSet:
 
 
 def prefer_folder(name: str) -> str:
-    """A name that a user has typed: a folder of theirs counts before data of ours that has the same name."""
+    """The source that a user means: `digits` is the embedded data set, unless a folder has that name."""
     return f"./{name}" if name == "digits" and Path(name).is_dir() else name
 
 
 def as_labelled(
     images: object, labels: object = None, size: int | None = None, *, split: Literal["train", "test"] = "train"
 ) -> LabelledImages:
-    """What a user hands to the estimator, in a given size: a folder or data set by name, or images with labels.
+    """The estimator's input as labelled images: images with labels, or the name of a folder or data set.
 
-    split : of a folder or data set that has both, which part is meant.
+    size : side of the images, in pixels.
+    split : the part to load of a folder or data set that has both training and test images.
     """
     if isinstance(images, LabelledImages):
         return images if size is None else replace(images, images=resize(images.images, size))

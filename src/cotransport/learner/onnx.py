@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cotransport.data.batches import centre_share
+from cotransport.data.evaluation import centre_share
 from cotransport.errors import ConfigError, ModelError
 from cotransport.learner.prediction import Predictor
 from cotransport.learner.state import State

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from cotransport.data import LabelledImages, sample
-from cotransport.data.images import IN_MEMORY_SIDE, LARGEST_SIDE
+from cotransport.data.loading import IN_MEMORY_SIDE, LARGEST_SIDE
 
 STEPS = 600
 """Training steps of a lesson, as far as the bounds on epochs allow."""

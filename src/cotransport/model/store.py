@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cotransport.data import EncodedImages, Images, PixelImages
 from cotransport.data.decoding import Encoded
-from cotransport.data.images import decode_squares, fits_memory
+from cotransport.data.loading import decode_squares, fits_memory
 from cotransport.data.memory import Memory
 from cotransport.errors import ModelError
 from cotransport.model.folder import IMAGES, METRICS, MODEL, VERSIONS, WEIGHTS, ModelFolder, file_record

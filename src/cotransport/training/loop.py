@@ -263,7 +263,7 @@ class _Training:
             settings=trainer.augmentation,
             batch_size=schedule.batch_size,
             epochs=epochs,
-            begun=done,
+            first_step=done,
             seed=trainer.seed,
             place=(trainer.task, *_SHUFFLE),
             device=processes.device,

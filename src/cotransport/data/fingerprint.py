@@ -1,0 +1,45 @@
+"""A fingerprint of images and labels, to recognise a data set wherever it is stored."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from cotransport.data.decoding import Item
+from cotransport.data.images import LabelledImages, PixelImages, encoded_copy, evenly_spaced
+from cotransport.errors import DataError
+
+SAMPLED = 1000
+"""Most encoded images whose content is part of a fingerprint."""
+
+
+def fingerprint(parts: Iterable[LabelledImages | None]) -> str:
+    """A hash of the images and labels. File names and dates do not matter.
+
+    Of images that are not in memory, it contains the sizes of all files, and the content of at most 1,000 evenly spaced
+    ones.
+    """
+    digest = hashlib.sha256()
+    for part in filter(None, parts):
+        digest.update(json.dumps([part.images.size, part.classes]).encode())
+        digest.update(part.labels.numpy().tobytes())
+        if isinstance(part.images, PixelImages):
+            digest.update(part.images.pixels.numpy().tobytes())
+            continue
+        if len(part) and isinstance(part.images.item(0), Path):
+            sizes = [_byte_count(part.images.item(index)) for index in range(len(part))]
+            digest.update(json.dumps(sizes).encode())
+        for index in evenly_spaced(len(part), SAMPLED):
+            digest.update(encoded_copy(part.images.item(index)).data)
+    return digest.hexdigest()
+
+
+def _byte_count(item: Item) -> int:
+    if not isinstance(item, Path):
+        return len(encoded_copy(item).data)
+    try:
+        return item.stat().st_size
+    except OSError as error:
+        raise DataError(f"{item}: cannot be read ({error.strerror}). Put the file back") from None

@@ -1,0 +1,89 @@
+"""Load images into the storage that suits them: small ones as pixels in memory, all others encoded."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cotransport.data.decoding import Item, image_size
+from cotransport.data.images import EncodedImages, Images, Items, PixelImages, evenly_spaced
+from cotransport.data.workers import decode_slices, default_workers, in_chunks
+from cotransport.errors import DataError
+
+IN_MEMORY_SIDE = 64
+"""Largest side, in pixels, of images that are kept in memory."""
+IN_MEMORY_BYTES = 2 << 30
+"""Most memory that the pixels of a data set may take. Larger data sets stay encoded."""
+LARGEST_SIDE = 224
+"""Largest image size that is chosen where the user chooses none."""
+HEADERS = 10_000
+"""Most encoded images whose headers are checked when they are loaded, to find wrong files before the training."""
+NAMED = 20
+"""Most wrong images that one error lists."""
+_CHUNK = 256
+
+
+def images_from(items: Sequence[Item], size: int | None) -> Images:
+    """Images in the storage that suits them: in memory if they are small, otherwise encoded.
+
+    size : side of the squares, in pixels. By default, the median of the images' shorter sides, at most 224.
+    """
+    return images_from_parts([items], size)[0]
+
+
+def images_from_parts(parts: Sequence[Sequence[Item]], size: int | None) -> list[Images]:
+    """Training and test images in the same kind of storage and of the same size, by default that of the first part."""
+    if size is None:
+        size = _natural_size(parts[0])
+    if fits_memory(sum(len(items) for items in parts), size):
+        return [PixelImages(decode_squares(items, size)) for items in parts]
+    for items in parts:
+        for index in evenly_spaced(len(items), HEADERS):
+            image_size(items[index])
+    return [EncodedImages.of(items, size) for items in parts]
+
+
+def fits_memory(count: int, size: int) -> bool:
+    """Whether `count` images of this size are kept in memory as pixels."""
+    return size <= IN_MEMORY_SIDE and count * size * size * 3 <= IN_MEMORY_BYTES
+
+
+def resize(images: Images, size: int) -> Images:
+    """The same images for a network that sees squares of this size."""
+    if images.size == size:
+        return images
+    if isinstance(images, EncodedImages) and not fits_memory(len(images), size):
+        return EncodedImages(images.origins, images.origin, images.row, size)
+    return images_from(Items(images), size)
+
+
+def decode_squares(items: Sequence[Item], size: int) -> Tensor:
+    """The central squares of all images, decoded: uint8 (n, size, size, 3). An error lists the wrong images."""
+    start_method = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    # other start methods are slow, and fail in a script without a main guard
+    workers = default_workers(len(items)) if start_method == "fork" else 0
+    pixels = torch.empty(len(items), size, size, 3, dtype=torch.uint8)
+    errors: list[DataError] = []
+    chunks = in_chunks(len(items), _CHUNK)
+    for rows, squares in decode_slices(
+        items.__getitem__, size, chunks, 1.0, workers, lambda _, error: errors.append(error)
+    ):
+        pixels[rows] = squares
+    if len(errors) > 1:
+        some = "".join(f"\n  {error}" for error in errors[:NAMED])
+        raise DataError(f"{len(errors)} images cannot be used{', such as' if len(errors) > NAMED else ''}:{some}")
+    if errors:
+        raise errors[0]
+    return pixels
+
+
+def _natural_size(items: Sequence[Item]) -> int:
+    """The median of the images' shorter sides, at most `LARGEST_SIDE`."""
+    if not len(items):
+        raise DataError("no images. Give at least one")
+    sides = [min(image_size(items[index])) for index in evenly_spaced(len(items), 1000)]
+    return min(int(np.median(sides)), LARGEST_SIDE)
