@@ -1,6 +1,7 @@
-"""Whatever comes in, only our own errors come out.
+"""Whatever the input is, only the package's own errors are raised.
 
-The cases are the same at every run; with FUZZ=10 in the environment there are ten times as many, and always others.
+The cases are the same in every run. With FUZZ=10 in the environment, there are ten times as many, and new ones each
+time.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import io
 import json
 import os
 import shutil
+import zlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -36,7 +38,7 @@ OLD = Path(__file__).parent / "models" / "format-1" / "model"
 
 
 def cases(examples: int) -> Callable[[Any], Any]:
-    """So many cases, always the same, or more."""
+    """The given number of cases, always the same; with FUZZ, more of them, and always others."""
     more = int(os.environ.get("FUZZ", "1"))
     return settings(
         max_examples=examples * more,
@@ -48,10 +50,10 @@ def cases(examples: int) -> Callable[[Any], Any]:
 
 
 def mutated(content: bytes, changes: list[tuple[int, int]], cut: int | None) -> bytes:
-    """Bytes with some of them replaced, and cut off somewhere."""
+    """Bytes with some of them replaced, and possibly truncated."""
     changed = bytearray(content)
-    for place, value in changes:
-        changed[place % len(changed)] = value
+    for position, value in changes:
+        changed[position % len(changed)] = value
     return bytes(changed if cut is None else changed[: cut % len(changed)])
 
 
@@ -66,7 +68,7 @@ trees = st.recursive(
 
 @cache
 def pictures() -> list[bytes]:
-    """A small image in every format."""
+    """A small image in each format."""
     random = np.random.RandomState(0)
     found = []
     for form, mode in (
@@ -81,7 +83,8 @@ def pictures() -> list[bytes]:
     return found
 
 
-def look_at(content: bytes) -> None:
+def decode_all_ways(content: bytes) -> None:
+    """Decode bytes in several ways. Every error must name the image."""
     for use in (image_size, lambda item: decode(item, 8), lambda item: decode(item, 300, 0.875)):
         try:
             use(Encoded(content, "an image"))
@@ -95,21 +98,19 @@ class TestImages:
     def test_damaged(
         self, form: int, late: list[tuple[int, int]], early: list[tuple[int, int]], cut: int | None
     ) -> None:
-        look_at(mutated(pictures()[form], late + early, cut))
+        decode_all_ways(mutated(pictures()[form], late + early, cut))
 
     @cases(300)
     @given(
         st.binary(max_size=200),
         st.sampled_from([b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF89a", b"BM", b"II*\0", b"P6 "]),
     )
-    def test_nonsense(self, content: bytes, beginning: bytes) -> None:
-        look_at(beginning + content)
+    def test_nonsense(self, content: bytes, start: bytes) -> None:
+        decode_all_ways(start + content)
 
     @pytest.mark.parametrize("size", [(60_000, 60_000), (2**31 - 1, 2**31 - 1)])
     def test_a_small_file_with_an_enormous_image(self, size: tuple[int, int]) -> None:
         width, height = (side.to_bytes(4, "big") for side in size)
-        import zlib
-
         header = b"IHDR" + width + height + b"\x08\x02\0\0\0"
         png = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\x0d" + header + zlib.crc32(header).to_bytes(4, "big")
         with pytest.raises(CotransportError, match=r"more than the .* pixels allowed|damaged"):
@@ -151,7 +152,8 @@ class TestRecipes:
 
     @cases(300)
     @given(
-        st.sampled_from(["schedule.epochs", "methods", "methods.coil.reg", "seeds", "stream", "x", "", "data.source"]),
+        st.sampled_from(["schedule.epochs", "methods", "methods.coil.reg", "seeds", "stream", "x", "", "data.source"])
+        | st.text(max_size=5).map(lambda text: f"methods.{text}"),
         st.text(max_size=30),
     )
     def test_overrides(self, key: str, text: str) -> None:
@@ -176,27 +178,27 @@ class TestRecipes:
         ],
         ids=["bomb", "itself", "itself in a section", "deep", "deep mapping", "large", "digits", "date", "code"],
     )
-    def test_malice(self, text: str, tmp_path: Path) -> None:
+    def test_attacks(self, text: str, tmp_path: Path) -> None:
         (tmp_path / "recipe.yaml").write_text(text)
         with pytest.raises(CotransportError, match=r"recipe\.yaml"):
             load_recipe(str(tmp_path / "recipe.yaml"))
 
 
 def altered(values: Any, data: st.DataObject) -> Any:
-    """Values with another one in one place, or one missing."""
+    """Values with one of them replaced or removed."""
     if isinstance(values, dict) and values and data.draw(st.booleans()):
         key = data.draw(st.sampled_from(sorted(values)))
         if data.draw(st.integers(0, 5)) == 0:
             return {name: value for name, value in values.items() if name != key}
         return {**values, key: altered(values[key], data)}
     if isinstance(values, list) and values and data.draw(st.booleans()):
-        place = data.draw(st.integers(0, len(values) - 1))
-        return [*values[:place], altered(values[place], data), *values[place + 1 :]]
+        index = data.draw(st.integers(0, len(values) - 1))
+        return [*values[:index], altered(values[index], data), *values[index + 1 :]]
     return data.draw(trees)
 
 
 def actions(model: Path) -> list[Callable[[], object]]:
-    """What a user may do with a model, but for lessons, which take too long here."""
+    """What a user can do with a model, except lessons, which take too long here."""
     return [
         lambda: model_commands.info(model),
         lambda: model_commands.info(model, as_json=True),
@@ -210,7 +212,7 @@ def actions(model: Path) -> list[Callable[[], object]]:
 
 
 def use(model: Path) -> None:
-    """Do all of it."""
+    """Perform all actions. Errors of the package are expected."""
     manifest = (model / "manifest.json").read_bytes()
     for action in actions(model):
         try:

@@ -27,8 +27,8 @@ def full_disk(descriptor: int) -> None:
 def test_a_file_is_replaced_atomically(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     write_json(path, {"é": 1})
-    with atomic_write(path) as beside:
-        beside.write_text("half")
+    with atomic_write(path) as temporary:
+        temporary.write_text("half")
         assert read_json(path) == {"é": 1}
     assert path.read_text() == "half"
     assert list(tmp_path.iterdir()) == [path]
@@ -37,8 +37,8 @@ def test_a_file_is_replaced_atomically(tmp_path: Path) -> None:
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     write_text(path, "old")
-    with pytest.raises(RuntimeError), atomic_write(path) as beside:
-        beside.write_text("half")
+    with pytest.raises(RuntimeError), atomic_write(path) as temporary:
+        temporary.write_text("half")
         raise RuntimeError
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
@@ -61,11 +61,11 @@ def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
 
 
 def test_a_finished_folder_is_moved_to_its_place(tmp_path: Path) -> None:
-    (tmp_path / "beside").mkdir()
-    (tmp_path / "beside" / "a").write_text("1")
-    rename_folder(tmp_path / "beside", tmp_path / "place")
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "temporary" / "a").write_text("1")
+    rename_folder(tmp_path / "temporary", tmp_path / "place")
     assert (tmp_path / "place" / "a").read_text() == "1"
-    assert not (tmp_path / "beside").exists()
+    assert not (tmp_path / "temporary").exists()
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, "\udcff", ""], ids=["half", "deep", "bytes", "empty"])

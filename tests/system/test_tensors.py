@@ -48,9 +48,9 @@ def test_tensors_on_a_full_disk(tmp_path: Path) -> None:
     try:
         with (
             pytest.raises(StorageError, match=r"a\.safetensors.*cannot be written"),
-            atomic_write(tmp_path / "a.safetensors") as beside,
+            atomic_write(tmp_path / "a.safetensors") as temporary,
         ):
-            write_tensors(beside, {"a": torch.zeros(100_000)})
+            write_tensors(temporary, {"a": torch.zeros(100_000)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not list(tmp_path.iterdir())
@@ -58,7 +58,7 @@ def test_tensors_on_a_full_disk(tmp_path: Path) -> None:
 
 def test_a_tensor_file_has_the_permissions_of_any_new_file(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", 1)
-    with atomic_write(tmp_path / "a.safetensors") as beside:
-        write_tensors(beside, {"a": torch.zeros(2)})
+    with atomic_write(tmp_path / "a.safetensors") as temporary:
+        write_tensors(temporary, {"a": torch.zeros(2)})
     modes = {path.stat().st_mode for path in tmp_path.iterdir()}
     assert len(modes) == 1

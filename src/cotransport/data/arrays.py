@@ -50,7 +50,7 @@ def as_labelled_images(images: object, labels: object, size: int | None = None) 
 
 def _labels(labels: object) -> npt.NDArray[Any]:
     values = np.array(labels, dtype=object) if isinstance(labels, Sequence) else _array(labels)
-    if values.dtype.kind == "O" and values.ndim == 1:  # NumPy alone would turn 1 beside "a" into "1"
+    if values.dtype.kind == "O" and values.ndim == 1:  # NumPy would turn [1, "a"] into ["1", "a"]
         kinds = {type(plain_label(value)) for value in values}
         if len(kinds) > 1:
             raise DataError("some labels are strings and some are whole numbers. Use one type for all")

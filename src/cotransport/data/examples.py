@@ -19,7 +19,7 @@ UNSEEN = 5
 
 
 def write_digits(folder: Path) -> dict[Path, str]:
-    """Write all digits into a new folder: three lessons, and images that are in no lesson. Returns what is where."""
+    """Write all digits into a new folder: three lessons and some other images. Returns what each folder contains."""
     from sklearn.datasets import load_digits
 
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

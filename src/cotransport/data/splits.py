@@ -49,7 +49,7 @@ def hold_out(data: LabelledImages, share: float, at_most: int | None = None) -> 
         kept.append(indices[out:])
     if single:
         more = f" and {len(single) - 1} more" if len(single) > 1 else ""
-        message = f"class {single[0]!r}{more} has one image: it is used for training, and none is left for testing"
+        message = f"class {single[0]!r}{more} has one image: it is used for training, and no image is left for testing"
         warnings.warn(message, CotransportWarning, stacklevel=2)
     train, test = (torch.from_numpy(np.sort(np.concatenate(parts))) for parts in (kept, held))
     return DataSet(data.take(train), data.take(test))

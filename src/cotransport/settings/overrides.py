@@ -22,7 +22,7 @@ def apply_overrides(values: dict[str, Any], overrides: Sequence[str]) -> None:
     >>> values
     {'backbone': {'name': 'resnet18', 'stem': 'large'}, 'seeds': [1, 5]}
     """
-    # shorter keys first, whatever the order given: replacing a whole section must not undo a change to its parts
+    # shorter keys first, in any order of the arguments: replacing a section must not undo a change to its parts
     for override in sorted(overrides, key=lambda override: override.partition("=")[0].count(".")):
         key, equals, text = override.partition("=")
         if not equals or not key:

@@ -1,6 +1,6 @@
 """Write files atomically, and read files that are not trusted.
 
-A file is written beside its final place, synced and then renamed, so a crash leaves either the old file or the new one.
+A file is written under a temporary name, synced and then renamed, so a crash leaves either the old file or the new one.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ _REMEDY = "Free some space or check the path and its permissions, and try again.
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` to write to. At the end, the file is renamed to `path`; on an error, removed."""
-    beside = path.with_name(f".{path.name}{PART}")
+    """A temporary path to write to. At the end, the file is renamed to `path`; on an error, it is removed."""
+    temporary = path.with_name(f".{path.name}{PART}")
     try:
         with storage_errors(path):
-            beside.unlink(missing_ok=True)  # it may be a link to another file
-            yield beside
-            _sync(beside)
-            beside.replace(path)
+            temporary.unlink(missing_ok=True)  # it may be a link to another file
+            yield temporary
+            _sync(temporary)
+            temporary.replace(path)
             _sync(path.parent)
     except BaseException:
         with suppress(OSError):
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         raise
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
-    with atomic_write(path) as beside:
-        beside.write_text(text, encoding="utf-8")
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def storable_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: the first one lets a training save its state, the second one ends the process at once.
+"""SIGINT and SIGTERM: after the first one, a training saves its state; the second one ends the process at once.
 
 Only the command enters `handled`. A program that uses this package as a library keeps its own signal handlers.
 """
