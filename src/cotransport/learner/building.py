@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +14,7 @@ from cotransport.learner.settings import LearnerSettings, colour_statistics
 from cotransport.learner.state import State
 from cotransport.networks import backbones
 from cotransport.networks.network import Network
+from cotransport.settings.sections import Backbone, check_backbone_name
 from cotransport.system.randomness import seeded
 from cotransport.training.task_data import TaskData
 
@@ -56,12 +56,20 @@ def new_network(settings: LearnerSettings, data: TaskData, before: State | None,
 def restored_network(
     settings: LearnerSettings, tensors: Mapping[str, Tensor], *, classes: int, image_size: int
 ) -> Network:
-    """A network with stored weights. Shapes are compared before any memory is allocated for it."""
+    """A network with stored weights. A backbone that is larger than the weights is refused before it is built."""
     is_module = isinstance(settings.backbone, nn.Module)
+    if isinstance(settings.backbone, Backbone):
+        check_backbone_name(settings.backbone)
+        dimension = backbones.output_dimension(settings.backbone)
+        smallest = backbones.fewest_weights(settings.backbone) + classes * dimension
+        if smallest > sum(tensor.numel() for tensor in tensors.values()):
+            raise ModelError("the weights do not fit the network: it is larger. Restore the model from a backup")
     try:
-        with nullcontext() if is_module else torch.device("meta"):  # meta tensors have shapes but no numbers
+        with torch.random.fork_rng():  # first weights are drawn, and then replaced
             backbone = _backbone(settings, image_size)
-            head = settings.method.make_head(backbones.feature_dimension(backbone, image_size), settings.head)
+            if is_module:
+                dimension = backbones.feature_dimension(backbone, image_size)
+            head = settings.method.make_head(dimension, settings.head)
             head.grow(classes)
             network = Network(backbone, head, torch.zeros(3), torch.ones(3))
     except (RuntimeError, MemoryError, OverflowError) as error:  # sizes that no network could have

@@ -42,6 +42,22 @@ def build(settings: Backbone, image_size: int) -> nn.Module:
     return nn.Sequential(backbone, nn.Linear(width, settings.dimension, bias=False), CentringNorm(settings.dimension))
 
 
+def output_dimension(settings: Backbone) -> int:
+    """The length of a built-in backbone's feature vectors, without building it."""
+    return settings.dimension or _own_dimension(settings)
+
+
+def fewest_weights(settings: Backbone) -> int:
+    """A lower bound on the number of weights of a built-in backbone, without building it."""
+    fast = FastNet.fewest_weights(settings.width) if settings.name == "fast" else 0
+    return fast + _own_dimension(settings) * (settings.dimension or 0)
+
+
+def _own_dimension(settings: Backbone) -> int:
+    """The length of the feature vectors before the layer that `dimension` adds."""
+    return {"fast": 4 * settings.width, "resnet18": 512}.get(settings.name, 64)
+
+
 class CentringNorm(nn.BatchNorm1d):
     """Centres features of few dimensions, which would otherwise all lie on one side of the origin.
 

@@ -66,6 +66,12 @@ class FastNet(nn.Module):
             if isinstance(module, nn.Conv2d):  # starts by passing its input on; the other filters are random
                 nn.init.dirac_(module.weight[: module.in_channels])
 
+    @staticmethod
+    def fewest_weights(width: int) -> int:
+        """The number of weights of the trained 3 x 3 convolutions after the first one."""
+        inputs_and_outputs = (width, width), (width, 2 * width), (2 * width, 2 * width), (2 * width, 4 * width)
+        return sum(9 * inputs * outputs for inputs, outputs in inputs_and_outputs)
+
     def fit_stem(self, images: Tensor) -> None:
         """Set the stem from normalised images (n, 3, h, w).
 
