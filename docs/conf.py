@@ -22,11 +22,14 @@ reference_settings = "cotransport.settings.sections:Settings"
 reference_methods = "cotransport.methods:known_methods"
 reference_commands = "cotransport.cli.main:app"
 
-myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 default_role = "literal"  # a name in single backticks in a docstring is code
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+python_maximum_signature_line_length = 100
+smartquotes = False  # two dashes are an option, not a dash
 nitpick_ignore_regex = [("py:.*", r".*")]  # types of other libraries in signatures; links between pages are checked
 
 html_theme = "furo"
