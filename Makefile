@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test bench lint check format clean
+.PHONY: help demo test bench lint check format docs clean
 
 help:
 	@echo "make demo    a class-incremental run on real digits, and its report (two minutes after the install)"
@@ -12,6 +12,7 @@ help:
 	@echo "make lint    format, style, types and layers"
 	@echo "make check   both"
 	@echo "make format  put the code into shape"
+	@echo "make docs    the documentation as a site, in docs/_build"
 	@echo "make clean   remove the virtual environment and all caches"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -41,5 +42,9 @@ format: $(VENV)/.installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: $(VENV)/.installed
+	$(BIN)/sphinx-build --builder html --fail-on-warning --keep-going --nitpicky docs docs/_build
+	@echo "open docs/_build/index.html in a browser"
+
 clean:
-	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache src/*.egg-info
+	rm -rf $(VENV) build docs/_build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache src/*.egg-info
