@@ -1,19 +1,21 @@
-# Everything happens in a virtual environment of the project's own; `make demo` and `make test` set it up.
+# Everything happens in the project's own virtual environment. Every target installs it if needed.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PARALLEL := --numprocesses auto --maxprocesses 4
 
-.PHONY: help demo test bench lint check format docs clean
+.PHONY: help demo test test-all bench lint check format docs clean
 
 help:
-	@echo "make demo    a class-incremental run on real digits, and its report (two minutes after the install)"
-	@echo "make test    the fast tests"
-	@echo "make bench   speed, against an ideal loop (about ten minutes on a quiet machine)"
-	@echo "make lint    format, style, types and layers"
-	@echo "make check   both"
-	@echo "make format  put the code into shape"
-	@echo "make docs    the documentation as a site, in docs/_build"
-	@echo "make clean   remove the virtual environment and all caches"
+	@echo "make demo      a class-incremental run on real digits, and its report (two minutes after the install)"
+	@echo "make test      the fast tests"
+	@echo "make test-all  all tests: also killed processes, several processes, fuzzing and scikit-learn's checks"
+	@echo "make lint      format, style, types and layers"
+	@echo "make check     make lint and make test"
+	@echo "make bench     speed, compared with an ideal loop (about ten minutes on a quiet machine)"
+	@echo "make docs      the documentation as a site, in docs/_build"
+	@echo "make format    format the code"
+	@echo "make clean     remove the virtual environment and all caches"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -25,7 +27,10 @@ demo: $(VENV)/.installed
 	@echo "open runs/demo/report.html in a browser"
 
 test: $(VENV)/.installed
-	$(BIN)/pytest
+	$(BIN)/pytest $(PARALLEL)
+
+test-all: $(VENV)/.installed
+	$(BIN)/pytest $(PARALLEL) -m ''
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks
