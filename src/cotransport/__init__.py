@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 from cotransport.version import __version__
 
-# GNU's OpenMP, which torch uses on Linux, lets threads spin for milliseconds while they wait for each other. Beside any
-# other busy process, our own image decoders included, a training then crawls. A shorter spin costs little when the
-# machine is free. It is read when torch is loaded, and left alone where the user has said something.
+# GNU's OpenMP, which torch uses on Linux, makes waiting threads spin for milliseconds. Beside other busy processes, such
+# as our own image decoders, that slows a training down a lot. A shorter spin costs little on an idle machine. The
+# variable is read when torch is loaded. It is left alone if the user has set a policy.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
@@ -18,7 +18,7 @@ __all__ = ["IncrementalClassifier", "__version__"]
 
 
 def __getattr__(name: str) -> object:
-    """The estimator, imported when it is first asked for: it takes torch along."""
+    """The estimator, imported on first use, because it imports torch."""
     if name == "IncrementalClassifier":
         from cotransport.learner.estimator import IncrementalClassifier
 

@@ -31,7 +31,7 @@ JOB = "job.json"
 
 
 class Listener(Protocol):
-    """Hears how work goes on: one run after another, or a single lesson."""
+    """Hears of the progress of work: one run after another, or a single lesson."""
 
     def planned(self, jobs: int, kept: Sequence[str]) -> None:
         """`jobs` jobs will be done. Those named in `kept` were finished earlier and are kept."""
@@ -40,7 +40,7 @@ class Listener(Protocol):
         """A job starts, or resumes after some tasks. `work` is what each task costs, in any unit."""
 
     def training(self, progress: TrainingProgress) -> None:
-        """The training of a task goes on."""
+        """The training of a task has made progress."""
 
     def task_done(self, summary: str, details: str) -> None:
         """A task is learned and evaluated."""

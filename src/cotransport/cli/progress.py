@@ -69,7 +69,7 @@ class ConsoleListener:
             self._progress.reset(self._bar, total=sum(work), completed=0, description="starting", numbers="")
 
     def training(self, progress: TrainingProgress) -> None:
-        """The training of a task goes on."""
+        """The training of a task has made progress."""
         now = time.perf_counter()
         done = self._work[self._task] * progress.step / progress.steps
         several = len(self._work) > 1

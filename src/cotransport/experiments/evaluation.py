@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from cotransport import metrics
 from cotransport.data import LabelledImages
-from cotransport.experiments.results import InitialAccuracy, Origin, SourceShare, Transport
+from cotransport.experiments.results import Accuracies, InitialAccuracy, Origin, SourceShare, Transport
 from cotransport.experiments.stream import Task
 from cotransport.learner.learning import initialised
 from cotransport.learner.prediction import Predictor
@@ -26,39 +26,26 @@ SOURCES = 5
 """Old classes that a result names for each new class. The plan has all of them."""
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """Accuracies in percent on the test images of all classes seen, None where undefined."""
-
-    classes_seen: int
-    top1: float | None
-    top5: float | None
-    head_top1: float | None
-    ncm_top1: float | None
-    per_task: list[float | None]
-    confusion: metrics.Integers
-
-
 def evaluate(
     predictor: Predictor,
     test: LabelledImages,
     task_sizes: Sequence[int],
     metric: Literal["top1", "top5"] = "top1",
-) -> Evaluation:
-    """Evaluate a learner on test images of all classes seen."""
+) -> tuple[Accuracies, metrics.Integers]:
+    """Accuracies and the confusion matrix of a learner, on test images of all classes seen."""
     scores = predictor.scores(test)
     deciding = predictor.deciding(scores).numpy()
     labels = test.labels.numpy()
     hits = metrics.top_k_hits(deciding, labels, 1 if metric == "top1" else 5)
-    return Evaluation(
+    accuracies = Accuracies(
         classes_seen=len(test.classes),
         top1=_top_k(deciding, labels, 1),
         top5=_top_k(deciding, labels, 5),
         head_top1=_top_k(scores.head.numpy(), labels, 1),
         ncm_top1=None if scores.ncm is None else _top_k(scores.ncm.numpy(), labels, 1),
         per_task=[none_if_nan(value) for value in metrics.accuracy_per_task(hits, labels, task_sizes)],
-        confusion=metrics.confusion_matrix(deciding.argmax(axis=1), labels, len(test.classes)),
     )
+    return accuracies, metrics.confusion_matrix(deciding.argmax(axis=1), labels, len(test.classes))
 
 
 def initial_accuracy(

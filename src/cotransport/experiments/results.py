@@ -1,4 +1,4 @@
-"""What a run leaves behind: one `result.json` for each method and seed. Experiments write it, reports read it."""
+"""The result of a run: one `result.json` for each method and seed. Experiments write it, reports read it."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ class SourceShare(_Record):
 
     name: str
     share: float
-    """Of the new class's weights, from 0 to 1."""
+    """Its share of the new class's first weights, from 0 to 1."""
 
 
 class Origin(_Record):
-    """What a new class's weights were built from before training."""
+    """What a new class's first weights were built from."""
 
     name: str
     sources: list[SourceShare]
     """The old classes with the largest shares, largest first."""
     effective_sources: float
-    """The number of old classes behind it: 1 if there is a single source, all of them if the shares are equal."""
+    """The effective number of old classes behind it: 1 for a single source, all old classes if the shares are equal."""
 
 
 class Transport(_Record):
-    """How the weights of a task's new classes were transported from the old classes'."""
+    """How old classes' weights were transported to a task's new classes."""
 
     plan: list[list[float]]
-    """Row n, column m: the mass that goes from old class n to the task's m-th class. All of it together is 1."""
+    """Row n, column m: the mass that goes from old class n to the task's m-th class. The total mass is 1."""
     origins: list[Origin]
     """One for each new class."""
 
@@ -52,13 +52,13 @@ class InitialAccuracy(_Record):
     """Accuracy on a task's new classes before they are trained, in percent."""
 
     among_new: float | None
-    """If only the task's own classes can be answered."""
+    """If only the task's own classes can be predicted."""
     among_all: float | None
-    """If all classes seen so far can be answered."""
+    """If all classes seen so far can be predicted."""
 
 
-class TaskResult(_Record):
-    """Figures after one task, over the test images of all classes seen. Accuracies in percent, None where undefined."""
+class Accuracies(_Record):
+    """Accuracies in percent on the test images of all classes seen, None where undefined."""
 
     classes_seen: int
     top1: float | None
@@ -69,10 +69,15 @@ class TaskResult(_Record):
     """Accuracy of the nearest class mean, None for a method that keeps no exemplars."""
     per_task: list[float | None]
     """The metric on each task's images."""
+
+
+class TaskResult(Accuracies):
+    """The result after one task."""
+
     train_seconds: float
     images_per_second: float
     epochs: int | None = None
-    """Epochs that the task was trained."""
+    """Epochs of the task's training."""
     transport: Transport | None = None
     """None where nothing was transported."""
     initial: dict[Literal["pt", "ncm", "random"], InitialAccuracy] | None = None

@@ -206,23 +206,18 @@ def _learn(recipe: Recipe, one: Run, so_far: _SoFar, task: Task, job: Job, liste
     started = time.perf_counter()
     state = learned(so_far.state, task.train, settings, control=job.control(task.number, listen))
     seconds = time.perf_counter() - started
-    evaluation = evaluate(Predictor(state, settings), task.seen_test, state.task_sizes, recipe.metric)
+    accuracies, confusion = evaluate(Predictor(state, settings), task.seen_test, state.task_sizes, recipe.metric)
     last = job.last_progress  # None if the method does not train at all
     speed = last.images_per_second if last and not math.isnan(last.images_per_second) else 0.0
     result = TaskResult(
-        classes_seen=evaluation.classes_seen,
-        top1=evaluation.top1,
-        top5=evaluation.top5,
-        head_top1=evaluation.head_top1,
-        ncm_top1=evaluation.ncm_top1,
-        per_task=evaluation.per_task,
+        **accuracies.model_dump(),
         train_seconds=seconds,
         images_per_second=speed,
         epochs=last.epochs if last else None,
         transport=transport_record(state),
         initial=initial,
     )
-    return _SoFar(state, [*so_far.results, result], evaluation.confusion, so_far.steps_logged)
+    return _SoFar(state, [*so_far.results, result], confusion, so_far.steps_logged)
 
 
 def _save(recipe: Recipe, one: Run, store: ModelStore, so_far: _SoFar, job: Job) -> None:

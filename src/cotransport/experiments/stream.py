@@ -1,4 +1,4 @@
-"""Classes arriving in tasks: an immutable sequence that can be iterated over and indexed as often as one likes."""
+"""Classes that arrive in tasks: an immutable sequence of tasks."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ import numpy as np
 
 from cotransport.data import DataSet, Label, LabelledImages
 from cotransport.errors import ConfigError
-from cotransport.settings import sections as config
+from cotransport.settings.sections import StreamSettings
 from cotransport.settings.validation import nearest
 
 Split = tuple[tuple[int, ...], ...]
 """For each task the source's numbers of its classes, in order of arrival."""
-
-
 NAMED = 12
-"""Classes that an error about an unknown one lists."""
+"""Classes that an error lists at most."""
 
 
 def class_order(classes: int, seed: int | None) -> list[int]:
-    """The order in which classes arrive: NumPy's legacy permutation for the seed, or as they are.
+    """The order in which classes arrive: NumPy's legacy permutation for the seed, or the source's order.
 
     >>> class_order(100, 1993)[:5]
     [68, 56, 78, 8, 23]
@@ -32,38 +30,38 @@ def class_order(classes: int, seed: int | None) -> list[int]:
     return [int(number) for number in np.random.RandomState(seed).permutation(classes)]
 
 
-def split_classes(names: Sequence[Label], settings: config.StreamSettings) -> Split:
+def split_classes(names: Sequence[Label], settings: StreamSettings) -> Split:
     """The classes of each task."""
     if settings.classes is not None:
-        return _named(names, settings.classes)
+        return _split_by_name(names, settings.classes)
     order = class_order(len(names), settings.order_seed)
     if settings.subset is not None:
-        _at_most("stream.subset", settings.subset, len(names))
+        _check_at_most("stream.subset", settings.subset, len(names))
         order = order[: settings.subset]
     sizes = _sizes(len(order), settings)
     ends = list(accumulate(sizes))
     return tuple(tuple(order[end - size : end]) for size, end in zip(sizes, ends, strict=True))
 
 
-def _sizes(classes: int, settings: config.StreamSettings) -> list[int]:
-    """How many classes each task has."""
+def _sizes(classes: int, settings: StreamSettings) -> list[int]:
+    """The number of classes in each task."""
     if settings.tasks is not None:
-        _at_most("stream.tasks", settings.tasks, classes)
+        _check_at_most("stream.tasks", settings.tasks, classes)
         small, larger = divmod(classes, settings.tasks)
         return [small + (task < larger) for task in range(settings.tasks)]
     assert settings.step is not None
     base = settings.base if settings.base is not None else settings.step
-    _at_most("stream.base" if settings.base is not None else "stream.step", base, classes)
+    _check_at_most("stream.base" if settings.base is not None else "stream.step", base, classes)
     full, rest = divmod(classes - base, settings.step)
     return [base, *[settings.step] * full, *([rest] if rest else [])]
 
 
-def _at_most(field: str, value: int, classes: int) -> None:
+def _check_at_most(field: str, value: int, classes: int) -> None:
     if value > classes:
         raise ConfigError(f"{field}: {value} is more than the {classes} classes there are")
 
 
-def _named(names: Sequence[Label], tasks: Sequence[Sequence[Label]]) -> Split:
+def _split_by_name(names: Sequence[Label], tasks: Sequence[Sequence[Label]]) -> Split:
     number = {str(name): position for position, name in enumerate(names)}
     seen: set[str] = set()
     for place, task in enumerate(tasks):
@@ -82,14 +80,14 @@ def _named(names: Sequence[Label], tasks: Sequence[Sequence[Label]]) -> Split:
 
 @dataclass(frozen=True)
 class Task:
-    """Some classes with their images. Labels are numbered in order of arrival, from 0 in `train`."""
+    """A task's classes with their images. Labels count in order of arrival; in `train` they start from 0."""
 
     number: int
     classes: tuple[Label, ...]
     train: LabelledImages
-    """Images of this task's classes alone."""
+    """Images of this task's classes only."""
     seen_test: LabelledImages
-    """Test images of all classes seen so far, this task's included."""
+    """Test images of all classes seen so far, including this task's."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ class TaskStream:
         return len(self.split)
 
     def __getitem__(self, number: int) -> Task:
-        """The task with this number, counted from 0 (or from the end, below 0)."""
+        """The task with this number, counted from 0; negative numbers count from the end."""
         if not -len(self) <= number < len(self):
             raise IndexError(f"task {number} of {len(self)}")
         number %= len(self)

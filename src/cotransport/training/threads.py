@@ -39,7 +39,7 @@ def is_fixed(device: Device) -> bool:
 
 
 def useful_threads(flops: float, available: int) -> int:
-    """The number of threads that a step of so many operations keeps busy.
+    """The number of threads that a step of `flops` floating-point operations keeps busy.
 
     >>> [useful_threads(flops, available=8) for flops in (1e6, 1.2e9, 1e12)]
     [1, 2, 8]
