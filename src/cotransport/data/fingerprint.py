@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
+
 from cotransport.data.decoding import Item
 from cotransport.data.images import LabelledImages, PixelImages, encoded_copy, evenly_spaced
 from cotransport.errors import DataError
@@ -34,6 +36,13 @@ def fingerprint(parts: Iterable[LabelledImages | None]) -> str:
         for index in evenly_spaced(len(part), SAMPLED):
             digest.update(encoded_copy(part.images.item(index)).data)
     return digest.hexdigest()
+
+
+def image_digest(item: Item) -> bytes:
+    """A digest that equal images share: of an array's shape and pixels, or of a file's bytes."""
+    if isinstance(item, np.ndarray):
+        return hashlib.sha256(repr(item.shape).encode() + item.tobytes()).digest()
+    return hashlib.sha256(encoded_copy(item).data).digest()
 
 
 def _byte_count(item: Item) -> int:

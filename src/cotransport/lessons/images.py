@@ -18,11 +18,11 @@ from cotransport.data import (
     prefer_folder,
     resize,
 )
+from cotransport.data.fingerprint import image_digest
 from cotransport.data.memory import Memory
 from cotransport.data.splits import Splits, hold_out
 from cotransport.errors import ConfigError, DataError
 from cotransport.lessons.options import LessonOptions
-from cotransport.model.pool import image_digest
 from cotransport.model.snapshot import Snapshot
 from cotransport.settings.sections import Data
 from cotransport.settings.validation import validated

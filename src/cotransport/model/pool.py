@@ -5,13 +5,15 @@ Versions refer to rows of these files. An image that is stored already is not wr
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from cotransport.data import Images, PixelImages
-from cotransport.data.decoding import Encoded, Item, png
+from cotransport.data.decoding import Encoded, Item
+from cotransport.data.fingerprint import image_digest
 from cotransport.data.images import encoded_copy
 from cotransport.errors import ModelError
 from cotransport.model.manifest import ImageRows
@@ -54,15 +56,6 @@ class ImagePool:
         return ImageRows(pixels=isinstance(images, PixelImages), rows=rows)
 
 
-def image_digest(item: Item) -> bytes:
-    """A digest that equal images share: of their pixels, or of their file's bytes."""
-    if isinstance(item, Path):
-        return hashlib.sha256(encoded_copy(item).data).digest()
-    if isinstance(item, Encoded):
-        return hashlib.sha256(item.data).digest()
-    return hashlib.sha256(repr(item.shape).encode() + item.tobytes()).digest()
-
-
 def write_images(path: Path, images: Sequence[NewImage]) -> None:
     """Write an image file."""
     import pyarrow
@@ -74,8 +67,11 @@ def write_images(path: Path, images: Sequence[NewImage]) -> None:
     with parquet.ParquetWriter(path, schema, compression="none") as writer:
         for start in range(0, len(images), ROWS_AT_ONCE):
             some = images[start : start + ROWS_AT_ONCE]
-            encoded = [_encoded(image.item) for image in some]
-            names = [storable_name(Path(image.name).name) for image in encoded]
+            encoded = [encoded_copy(image.item) for image in some]
+            names = [
+                "" if isinstance(image.item, np.ndarray) else storable_name(Path(copy.name).name)
+                for image, copy in zip(some, encoded, strict=True)
+            ]
             columns = [[image.digest for image in some], names, [image.data for image in encoded]]
             arrays = [pyarrow.array(values, kind.type) for values, kind in zip(columns, schema, strict=True)]
             writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
@@ -101,11 +97,3 @@ def read_column(path: Path, name: str) -> list[Any]:
     if not all(isinstance(value, str if name == "name" else bytes) for value in values):
         raise ModelError(f"{path}: damaged (the column {name!r} has a wrong type). Restore it from a backup")
     return values
-
-
-def _encoded(item: Item) -> Encoded:
-    if isinstance(item, Encoded):
-        return item
-    if isinstance(item, Path):
-        return encoded_copy(item)
-    return Encoded(png(item), "")
