@@ -19,7 +19,7 @@ from benchmarks.measure import Figure, in_turns, ratio, undisturbed
 from cotransport import IncrementalClassifier
 from cotransport.data.decoding import Encoded, Window, decode
 from cotransport.data.evaluation import centre_share
-from cotransport.lessons.lesson import predictions
+from cotransport.learner.prediction import predict_files
 from cotransport.system.machine import available_cores
 
 
@@ -79,7 +79,7 @@ def decoding() -> Iterator[Figure]:
 
 def answered(classifier: IncrementalClassifier, paths: list[Path]) -> None:
     """Predict all files."""
-    for _ in predictions(classifier, paths):
+    for _ in predict_files(classifier.predictor(), paths):
         pass
 
 
@@ -127,7 +127,7 @@ _TRAINING = """
         [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
         return int(line.split()[1])
 
-    learning.fabric_for(learning.DEVICE)
+    learning.processes_for(learning.DEVICE).fabric
     before = peak()
     clf = IncrementalClassifier("replay", "{backbone}", schedule=dict(epochs=1, batch_size={batch}))
     clf.learn(learning.noise({images}, {size}, 10))
