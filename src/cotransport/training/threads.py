@@ -39,12 +39,12 @@ def is_fixed(device: Device) -> bool:
 
 
 def useful_threads(flops: float, available: int) -> int:
-    """The number of threads that a step of so many operations keeps busy.
+    """The number of threads that a step with this many operations keeps busy.
 
     >>> [useful_threads(flops, available=8) for flops in (1e6, 1.2e9, 1e12)]
     [1, 2, 8]
     """
-    return max(1, min(available, int(flops // FLOPS_PER_THREAD)))
+    return max(1, int(min(available, flops / FLOPS_PER_THREAD)))  # flops may be infinite
 
 
 def training_threads(network: nn.Module, image_shape: tuple[int, ...], images: int, device: Device) -> int:
