@@ -11,8 +11,8 @@ from pathlib import Path
 
 from benchmarks import learning, process
 from benchmarks.measure import Figure
-from cotransport.experiments.run import environment
-from cotransport.training.loop import fabric_for
+from cotransport.experiments.environment import environment
+from cotransport.training.processes import processes_for
 
 BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "startup": process.startup,
@@ -25,6 +25,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "decoding": process.decoding,
     "prediction": process.prediction,
     "memory": process.memory,
+    "neighbours": process.neighbours,
 }
 
 
@@ -41,7 +42,7 @@ def main() -> int:
             figures.append(figure)
     out = arguments.out or (None if arguments.names else Path(__file__).parent)
     if out is not None:
-        where = environment(fabric_for(learning.DEVICE))
+        where = environment(processes_for(learning.DEVICE))
         out.mkdir(parents=True, exist_ok=True)
         values = [{**asdict(figure), "verdict": figure.verdict} for figure in figures]
         (out / "results.json").write_text(json.dumps({"environment": where, "figures": values}, indent=1) + "\n")

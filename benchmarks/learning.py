@@ -16,13 +16,17 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.measure import Figure, in_turns, ratio, undisturbed
 from cotransport.data import Batch, LabelledImages, PixelImages, Shard, training_batches
-from cotransport.methods import Lesson, Method, make_method
+from cotransport.methods import Method, make_method
 from cotransport.methods.coil import Coil
+from cotransport.methods.retrospection import Retrospection
 from cotransport.networks import backbones
 from cotransport.networks.heads import CosineHead
 from cotransport.networks.network import Network, Output
 from cotransport.settings.sections import Augmentation, Backbone, Device, Loss, Optimiser, Schedule
-from cotransport.training.loop import Moment, Objective, Trainer, fabric_for, parameter_groups
+from cotransport.training.loop import Trainer, TrainingControl, parameter_groups
+from cotransport.training.objective import Moment, Objective
+from cotransport.training.processes import processes_for
+from cotransport.training.task_data import TaskData
 from cotransport.transport import transport_plan
 
 DEVICE = Device()
@@ -31,16 +35,16 @@ AUGMENTATION = Augmentation(padding="reflect")
 OPTIMISER = Optimiser(nesterov=True)
 
 
-DISTILLING = Coil(prospective_init=False, pt_weight=0, rt_weight=0)
+DISTILLING = Coil(prospective_init=False, pt_weight=0, retrospection=Retrospection(rt_weight=0))
 """Cross-entropy and a frozen copy's opinion: what every distilling method computes at least."""
 EPOCHS = 16
 """Of a task in the fast recipe."""
 
 
-def noise(count: int, size: int, classes: int) -> LabelledImages:
-    """Images of noise: the arithmetic is the same."""
+def noise(count: int, size: int, classes: int, *, first: int = 0) -> LabelledImages:
+    """Images of noise, of classes named by whole numbers from `first` on: the arithmetic is the same."""
     pixels = torch.randint(0, 256, (count, size, size, 3), dtype=torch.uint8)
-    return LabelledImages(PixelImages(pixels), torch.arange(count) % classes, tuple(range(classes)))
+    return LabelledImages(PixelImages(pixels), torch.arange(count) % classes, tuple(range(first, first + classes)))
 
 
 def make_network(backbone: str, size: int, classes: int) -> Network:
@@ -51,7 +55,7 @@ def make_network(backbone: str, size: int, classes: int) -> Network:
     head.grow(classes)
     network = Network(made, head, torch.full((3,), 128.0), torch.full((3,), 64.0))
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack it
-    return network.to(fabric_for(DEVICE).device)
+    return network.to(processes_for(DEVICE).device)
 
 
 ONCE = Moment(epoch=0, epochs=1, step=0, steps=1)
@@ -67,7 +71,7 @@ def make_trainer(epochs: int, batch_size: int = BATCH) -> Trainer:
         optimiser=OPTIMISER,
         augmentation=AUGMENTATION,
         device=DEVICE,
-        listener=lambda figures: None,
+        control=TrainingControl(listener=lambda progress: None),
     )
 
 
@@ -80,7 +84,7 @@ def ideal_training(
 
     def run() -> None:
         for _ in range(steps):
-            with fabric_for(DEVICE).autocast():
+            with processes_for(DEVICE).autocast():
                 loss = objective(batch, network(batch.images), next(coming))
             torch.autograd.backward(loss)
             optimiser.step()
@@ -92,9 +96,7 @@ def ideal_training(
 
 def synchronise() -> None:
     """Wait for the device."""
-    device = fabric_for(DEVICE).device
-    if device.type != "cpu":
-        getattr(torch, device.type).synchronize()
+    processes_for(DEVICE).synchronise()
 
 
 def fixed_batch(size: int, classes: int, batch_size: int = BATCH) -> Batch:
@@ -111,7 +113,7 @@ def all_batches(data: LabelledImages, settings: Augmentation, batch_size: int = 
         epochs=1,
         seed=0,
         place=(0,),
-        device=fabric_for(DEVICE).device,
+        device=processes_for(DEVICE).device,
         shard=Shard(),
         workers=0,
     )
@@ -120,12 +122,12 @@ def all_batches(data: LabelledImages, settings: Augmentation, batch_size: int = 
     return last
 
 
-def our_training(method: Method, network: Network, lesson: Lesson) -> Callable[[], None]:
+def our_training(method: Method, network: Network, data: TaskData) -> Callable[[], None]:
     """A method's training of one epoch, as experiments run it."""
     trainer = make_trainer(epochs=1)
 
     def run() -> None:
-        method.learn(network, lesson, trainer)
+        method.learn(network, data, trainer)
         synchronise()
 
     return run
@@ -144,12 +146,12 @@ def training() -> Iterator[Figure]:
 def transport() -> Iterator[Figure]:
     """What transport adds to a distilling method's training, a step of each in turns."""
     classes, rounds, steps = 100, 120, 40
-    network, data = make_network("fast", 32, classes), noise(steps * BATCH, 32, classes)
-    lesson, trainer = Lesson(data, None, 90, 10, Loss()), make_trainer(EPOCHS)
+    network, images = make_network("fast", 32, classes), noise(steps * BATCH, 32, classes)
+    data, trainer = TaskData(images, None, 90, 10, Loss()), make_trainer(EPOCHS)
     full = Coil(pt_epochs=1.0)
     ticks = (Moment(1 + number // steps, EPOCHS, number % steps, steps) for number in itertools.count())
     variants = {
-        name: ideal_training(network, method.objective(network, lesson, trainer), fixed_batch(32, classes), 1, moments)
+        name: ideal_training(network, method.objective(network, data, trainer), fixed_batch(32, classes), 1, moments)
         for name, method, moments in (("without", DISTILLING, itertools.repeat(ONCE)), ("with", full, ticks))
     }
     seconds = in_turns(variants, rounds)
@@ -160,10 +162,10 @@ def transport() -> Iterator[Figure]:
         1 - without / with_it,
         at_most=0.03,
         note=f"{1000 * (with_it - without):.1f} of {1000 * with_it:.0f} ms; 90 old and 10 new classes, a plan every "
-        f"{full.rt_every} steps",
+        f"{full.retrospection.rt_every} steps",
     )
-    features = partial(trainer.features, network, data.images)
-    step = ideal_training(network, DISTILLING.objective(network, lesson, trainer), fixed_batch(32, classes), steps)
+    features = partial(trainer.features, network, images.images)
+    step = ideal_training(network, DISTILLING.objective(network, data, trainer), fixed_batch(32, classes), steps)
     seconds = in_turns({"pass": features, "epoch": step}, rounds=4)
     share = undisturbed(seconds["pass"]) / (EPOCHS * undisturbed(seconds["epoch"]))
     yield Figure(
@@ -194,9 +196,9 @@ def step_seconds(method: Method, backbone: str, classes: int, steps: int) -> tup
     A step of the ideal loop runs within each of ours, before its loss, and is taken off our time: the machine's speed
     changes too quickly for longer turns.
     """
-    network, data = make_network(backbone, 32, classes), noise(steps * BATCH, 32, classes)
-    lesson, trainer = Lesson(data, None, classes // 2, classes - classes // 2, Loss()), make_trainer(epochs=1)
-    ideal_step = ideal_training(network, method.objective(network, lesson, trainer), fixed_batch(32, classes), 1)
+    network, images = make_network(backbone, 32, classes), noise(steps * BATCH, 32, classes)
+    data, trainer = TaskData(images, None, classes // 2, classes - classes // 2, Loss()), make_trainer(epochs=1)
+    ideal_step = ideal_training(network, method.objective(network, data, trainer), fixed_batch(32, classes), 1)
     ideal: list[float] = []
 
     def with_an_ideal_step(objective: Objective) -> Objective:
@@ -211,7 +213,7 @@ def step_seconds(method: Method, backbone: str, classes: int, steps: int) -> tup
 
     ideal_step()  # memory is set up
     begun = time.perf_counter()
-    trainer.fit(network, data, lambda trained: with_an_ideal_step(method.objective(trained, lesson, trainer)))
+    trainer.fit(network, images, lambda trained: with_an_ideal_step(method.objective(trained, data, trainer)))
     synchronise()
     total = time.perf_counter() - begun
     return sum(ideal) / steps, (total - sum(ideal)) / steps
@@ -219,7 +221,7 @@ def step_seconds(method: Method, backbone: str, classes: int, steps: int) -> tup
 
 def bare_forward(network: Network, chunk: Tensor, times: int) -> None:
     """The network on one chunk, again and again."""
-    with torch.inference_mode(), fabric_for(DEVICE).autocast():
+    with torch.inference_mode(), processes_for(DEVICE).autocast():
         for _ in range(times):
             network(chunk)
     synchronise()
@@ -243,11 +245,11 @@ def evaluation() -> Iterator[Figure]:
 
 def arithmetic() -> Iterator[Figure]:
     """What the nets make of the machine: training arithmetic as a share of a matrix multiply's."""
-    device = fabric_for(DEVICE).device
+    device = processes_for(DEVICE).device
     left, right = torch.randn(2048, 2048, device=device), torch.randn(2048, 2048, device=device)
 
     def multiply() -> None:
-        with fabric_for(DEVICE).autocast():
+        with processes_for(DEVICE).autocast():
             left @ right
         synchronise()
 

@@ -19,17 +19,75 @@ from benchmarks.measure import Figure, in_turns, ratio, undisturbed
 from cotransport import IncrementalClassifier
 from cotransport.data.decoding import Encoded, Window, decode
 from cotransport.data.evaluation import centre_share
-from cotransport.lessons.lesson import predictions
+from cotransport.learner.prediction import predict_files
 from cotransport.system.machine import available_cores
+
+
+LIGHT, WITH_TORCH = 1.0, 2.0
+"""Seconds that a command may take to answer, without and with torch."""
 
 
 def startup() -> Iterator[Figure]:
     """How long the command takes to answer."""
-    for arguments, at_most in (("--help", 0.5), ("run --dry-run", None)):
-        command = [str(Path(sys.executable).with_name("cotransport")), *arguments.split()]
-        ask = partial(subprocess.run, command, stdout=subprocess.DEVNULL, check=True)
-        seconds = in_turns({"ask": ask}, rounds=3)["ask"]
-        yield Figure("startup", f"cotransport {arguments}", undisturbed(seconds), "s", at_most=at_most)
+    with tempfile.TemporaryDirectory() as folder:
+        model, image = Path(folder) / "model", Path(folder) / "image.png"
+        classifier = IncrementalClassifier("replay", "fast", schedule={"epochs": 1}, device=learning.DEVICE)
+        for task in range(2):
+            classifier.learn(learning.noise(64, 32, 2, first=2 * task)).save(model)
+        Image.fromarray(np.zeros((32, 32, 3), np.uint8)).save(image)
+        cases = [("--help", 0.5), ("recipes", LIGHT), ("methods", LIGHT), ("report --help", LIGHT)]
+        cases += [(f"info {model}", LIGHT), (f"rollback {model} --to 1", LIGHT)]
+        cases += [(f"predict {model} {image}", WITH_TORCH), ("run --dry-run", WITH_TORCH)]
+        for arguments, at_most in cases:
+            command = [str(Path(sys.executable).with_name("cotransport")), *arguments.split()]
+            ask = partial(subprocess.run, command, stdout=subprocess.DEVNULL, check=True)
+            seconds = in_turns({"ask": ask}, rounds=3)["ask"]
+            name = arguments.replace(str(model), "MODEL").replace(str(image), "IMAGE")
+            yield Figure("startup", f"cotransport {name}", undisturbed(seconds), "s", at_most=at_most)
+
+
+_SMALL_TRAINING = """
+    import time
+    from benchmarks import learning
+    from cotransport.learner.learning import learned
+    from cotransport.learner.settings import LearnerSettings
+
+    values = dict(method="replay", backbone="{backbone}", schedule=dict(epochs={epochs}, batch_size={batch}))
+    settings, data = LearnerSettings.validate(values), learning.noise({images}, {size}, 10)
+    learned(None, data, settings)
+    begun = time.perf_counter()
+    learned(None, data, settings)
+    print(time.perf_counter() - begun)
+"""
+
+
+def neighbours() -> Iterator[Figure]:
+    """Training beside other busy processes, against its fair share of the cores."""
+    cores = available_cores()
+    busy = cores + 1
+    cases = [("resnet8", 8, 32, 1024, 6), ("fast", 32, 128, 1280, 2)]
+    for backbone, size, batch, images, epochs in cases:
+        code = _SMALL_TRAINING.format(backbone=backbone, size=size, batch=batch, images=images, epochs=epochs)
+        alone = undisturbed([_seconds(code) for _ in range(3)])
+        others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
+        try:
+            beside = undisturbed([_seconds(code) for _ in range(3)])
+        finally:
+            for process in others:
+                process.kill()
+        yield Figure(
+            "neighbours",
+            f"{backbone} at {size} pixels beside {busy} busy processes on {cores} cores, share of its fair share",
+            alone / beside / (cores / (busy + 1)),
+            at_least=0.7 if backbone == "resnet8" else None,
+            note=f"{alone:.2f} s alone, {beside:.2f} s beside them; fair would be {alone * (busy + 1) / cores:.2f} s",
+        )
+
+
+def _seconds(code: str) -> float:
+    """The seconds that a script in a process of its own prints."""
+    answer = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
+    return float(answer.stdout)
 
 
 def photograph(width: int, height: int) -> bytes:
@@ -79,7 +137,7 @@ def decoding() -> Iterator[Figure]:
 
 def answered(classifier: IncrementalClassifier, paths: list[Path]) -> None:
     """Predict all files."""
-    for _ in predictions(classifier, paths):
+    for _ in predict_files(classifier.predictor(), paths):
         pass
 
 
@@ -127,7 +185,7 @@ _TRAINING = """
         [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
         return int(line.split()[1])
 
-    learning.fabric_for(learning.DEVICE)
+    learning.processes_for(learning.DEVICE).fabric
     before = peak()
     clf = IncrementalClassifier("replay", "{backbone}", schedule=dict(epochs=1, batch_size={batch}))
     clf.learn(learning.noise({images}, {size}, 10))

@@ -9,8 +9,9 @@ from collections import defaultdict
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import learning
-from cotransport.methods import Lesson, make_method
+from cotransport.methods import make_method
 from cotransport.settings.sections import Loss
+from cotransport.training.task_data import TaskData
 
 STEPS = 32
 KINDS = {
@@ -36,7 +37,7 @@ def main(method: str = "replay", backbone: str = "fast") -> None:
     """Profile a training and show the kinds of operations by their share of the time."""
     chosen = learning.DISTILLING if method == "distilling" else make_method(method)
     network, data = learning.make_network(backbone, 32, 20), learning.noise(STEPS * learning.BATCH, 32, 20)
-    run = learning.our_training(chosen, network, Lesson(data, None, 10, 10, Loss()))
+    run = learning.our_training(chosen, network, TaskData(data, None, 10, 10, Loss()))
     run()
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         begun = time.perf_counter()

@@ -31,7 +31,9 @@ class InlineSections(Settings):
         for name, kind in cls.inline_sections().items():
             given = {key: nested.pop(key) for key in kind.model_fields if key in nested}
             section = nested.get(name, {})
-            if given and isinstance(section, Mapping):
+            if given and isinstance(section, kind):
+                section = section.model_dump()
+            if isinstance(section, Mapping) and (given or name in nested):
                 nested[name] = {**cls.model_fields[name].default.model_dump(), **section, **given}
         return nested
 
@@ -39,5 +41,5 @@ class InlineSections(Settings):
     def _without_sections(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
         values: dict[str, Any] = serialise(self)
         for name in self.inline_sections():
-            values |= values.pop(name)
+            values |= values.pop(name, {})  # it may be excluded
         return values

@@ -115,7 +115,7 @@ def _message(kind: type[Settings], detail: Any) -> str:  # noqa: ANN401 (pydanti
         known = sorted(visible_keys(_section(kind, path[:-1])))
         return f"{field}: unknown key{nearest(str(path[-1]), known)} Allowed here: {', '.join(known)}"
     if detail["type"] in _PLAIN_WORDS:
-        return f"{field}: {_PLAIN_WORDS[detail['type']]}"
+        return f"{field or path[0]}: {_PLAIN_WORDS[detail['type']]}"
     message = detail["msg"].removeprefix("Value error, ")
     if not field:
         return str(message)

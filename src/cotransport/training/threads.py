@@ -44,7 +44,7 @@ def useful_threads(flops: float, available: int) -> int:
     >>> [useful_threads(flops, available=8) for flops in (1e6, 1.2e9, 1e12)]
     [1, 2, 8]
     """
-    return max(1, min(available, int(flops // FLOPS_PER_THREAD)))
+    return max(1, int(min(available, flops / FLOPS_PER_THREAD)))  # flops may be infinite
 
 
 def training_threads(network: nn.Module, image_shape: tuple[int, ...], images: int, device: Device) -> int:
