@@ -22,7 +22,6 @@ from cotransport.data.evaluation import centre_share
 from cotransport.learner.prediction import predict_files
 from cotransport.system.machine import available_cores
 
-
 LIGHT, WITH_TORCH = 1.0, 2.0
 """Seconds that a command may take to answer, without and with torch."""
 
