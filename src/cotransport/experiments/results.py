@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cotransport import metrics
 from cotransport.errors import RunError
@@ -76,7 +76,7 @@ class TaskResult(Accuracies):
 
     train_seconds: float
     images_per_second: float
-    epochs: int | None = None
+    epochs: Annotated[int, Field(ge=1)] | None = None
     """Epochs of the task's training."""
     transport: Transport | None = None
     """None where nothing was transported."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -50,6 +50,7 @@ STATE = "state"
 WITHOUT_EFFECT = ("name", "description", "device", "logging", "follow", "methods", "seeds")
 """Parts of a recipe in which a finished run may differ from what is asked for."""
 RESTART = "Start it again with --overwrite"
+_Trainings: TypeAlias = dict[int, TrainingRecord]
 
 
 def run(
@@ -63,7 +64,7 @@ def run(
     split = split_classes(source.classes, recipe.stream)
     check_memory(recipe, sum(map(len, split)))
     runs = runs_of(recipe)
-    results = processes.decide_once(
+    results, followed = processes.decide_once(
         lambda: _prepare_folders(recipe, runs, len(split), out, resume=resume, overwrite=overwrite)
     )
     pending = [one for one in runs if one.folder not in results]
@@ -73,7 +74,9 @@ def run(
         check_classes(stream)
         images = fingerprint(stream.data)
         records = processes.decide_once(
-            lambda: {one.folder: _resume_or_start(recipe, one, out, images) for one in pending}
+            lambda: {
+                one.folder: _resume_or_start(recipe, one, out, images, followed.get(one.folder, {})) for one in pending
+            }
         )
         for number, one in enumerate(pending, start=1):
             job = Job(out / one.folder / UNFINISHED, records[one.folder], processes)
@@ -84,9 +87,13 @@ def run(
 
 def _prepare_folders(
     recipe: Recipe, runs: list[Run], tasks: int, out: Path, *, resume: bool, overwrite: bool
-) -> dict[str, Result]:
-    """The results of finished runs, by folder. Overwritten runs are removed once everything has been checked."""
+) -> tuple[dict[str, Result], dict[str, _Trainings]]:
+    """The results of finished runs, and what the others follow, by folder.
+
+    Overwritten runs are removed once everything has been checked and read: a run may follow itself.
+    """
     finished: dict[str, Result] = {}
+    followed: dict[str, _Trainings] = {}
     overwritten: list[Path] = []
     for one in runs:
         folder = out / one.folder
@@ -105,18 +112,18 @@ def _prepare_folders(
             raise RunError(f"{folder}: an unfinished run. Resume it with --resume, or start it again with --overwrite")
         elif is_started:
             _check_request(recipe, one, _stored_record(folder).request, folder)
-        if recipe.follow is not None:
-            _followed_trainings(recipe, one, tasks)  # an error now rather than later
+            continue  # its own record says what it follows
+        followed[one.folder] = _followed_trainings(recipe, one, tasks)
     for folder in overwritten:
         shutil.rmtree(folder)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{out}: cannot be made ({error.strerror}). Choose another --out") from None
-    return finished
+    return finished, followed
 
 
-def _resume_or_start(recipe: Recipe, one: Run, out: Path, images: str) -> JobRecord:
+def _resume_or_start(recipe: Recipe, one: Run, out: Path, images: str, followed: _Trainings) -> JobRecord:
     """The record of a run that was started before, or a new one."""
     folder = out / one.folder
     if (folder / UNFINISHED / jobs.JOB).exists():
@@ -134,7 +141,7 @@ def _resume_or_start(recipe: Recipe, one: Run, out: Path, images: str) -> JobRec
         request=_request(recipe.model_dump(mode="json"), one.label),
         data=recipe.data.source,
         fingerprint=images,
-        trainings=_followed_trainings(recipe, one),
+        trainings=followed,
     )
 
 
@@ -299,7 +306,7 @@ def _stored_record(folder: Path) -> JobRecord:
     return record
 
 
-def _followed_trainings(recipe: Recipe, one: Run, tasks: int | None = None) -> dict[int, TrainingRecord]:
+def _followed_trainings(recipe: Recipe, one: Run, tasks: int) -> _Trainings:
     """The epochs of each task in the run that this one follows; empty if it follows none."""
     if recipe.follow is None:
         return {}
@@ -310,6 +317,6 @@ def _followed_trainings(recipe: Recipe, one: Run, tasks: int | None = None) -> d
             "seeds"
         )
     epochs = [step.epochs or 1 for step in Result.load(path).steps]
-    if tasks is not None and len(epochs) != tasks:
+    if len(epochs) != tasks:
         raise RunError(f"{path}: it has {len(epochs)} tasks, but this experiment has {tasks}. Follow another run")
     return {task: TrainingRecord(epochs=number) for task, number in enumerate(epochs)}
