@@ -44,7 +44,7 @@ def main() -> None:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         with signals.handled(follower=not is_first):
-            app()
+            app(prog_name="cotransport")  # python -m would put itself into the completion script
     except CotransportError as error:
         err.print(f"[bold red]error:[/] {markup(error)}", soft_wrap=True)
         sys.exit(error.exit_code)
