@@ -1,23 +1,26 @@
-from __future__ import annotations
+"""Decision boundaries in two dimensions: which method they show, and that they are the classifier's own."""
 
-from pathlib import Path
+from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from cotransport import IncrementalClassifier
 from cotransport.errors import ConfigError
-from cotransport.experiments import boundary
+from cotransport.experiments.boundary import Boundary, View, boundary
 from cotransport.experiments.recipe import load_recipe
-from tests.conftest import blobs
-from tests.experiments.test_run import Quiet
+from cotransport.experiments.results import Transport
+from cotransport.jobs import NullListener
+from tests.conftest import blobs, classifier
+from tests.experiments.helpers import QUICK, Recorder
 
-QUICK = ["schedule.epochs=3", "device.accelerator=cpu"]
+
+def found(*overrides: str, listener: Recorder | None = None) -> Boundary:
+    return boundary(load_recipe("digits-boundary", [*QUICK, *overrides]), listener or NullListener())
 
 
 def test_regions_are_those_of_the_nearest_direction() -> None:
     """Directions east and north: the border is the diagonal, and everything west of south is nearer to north."""
-    view = boundary.View(
+    view = View(
         classes=("east", "north"),
         features=np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [0.8, 0.6]]),
         labels=np.array([0, 1, 0, 0]),
@@ -29,62 +32,94 @@ def test_regions_are_those_of_the_nearest_direction() -> None:
     assert np.isnan(view.accuracy([2]))
 
 
-@pytest.fixture(scope="module")
-def found() -> boundary.Boundary:
-    return boundary.boundary(load_recipe("digits-boundary", QUICK), Quiet())
+def transported_weights(transport: Transport, old: View) -> list[np.ndarray]:
+    """Directions of the new classes, mixed by hand from their sources."""
+    mixed = [
+        sum(source.share * old.weights[old.classes.index(source.name)] for source in origin.sources)
+        for origin in transport.origins
+    ]
+    return [weights / np.linalg.norm(weights) for weights in mixed]
 
 
-def test_old_classes_are_trained_and_new_ones_transported(found: boundary.Boundary) -> None:
-    assert found.old.classes == ("0", "1", "2")
-    assert found.grown.classes == ("0", "1", "2", "3", "4")
-    np.testing.assert_allclose(found.old.weights, found.grown.weights[:3])
-    assert np.linalg.norm(found.grown.features, axis=1) == pytest.approx(1)
-    assert set(found.old.labels.tolist()) == {0, 1, 2}
-    assert found.transport is not None
-    assert [origin.name for origin in found.transport.origins] == ["3", "4"]
-    for origin, weights in zip(found.transport.origins, found.grown.weights[3:], strict=True):
-        mixed = sum(source.share * found.old.weights[int(source.name)] for source in origin.sources)
-        np.testing.assert_allclose(mixed / np.linalg.norm(mixed), weights, atol=1e-5)
+def test_old_classes_are_trained_and_new_ones_transported() -> None:
+    listener = Recorder()
+    figure = found("schedule.epochs=3", listener=listener)
+    assert figure.old.classes == ("0", "1", "2")
+    assert figure.grown.classes == ("0", "1", "2", "3", "4")
+    np.testing.assert_allclose(figure.old.weights, figure.grown.weights[:3])
+    assert np.linalg.norm(figure.grown.features, axis=1) == pytest.approx(1)
+    assert set(figure.old.labels.tolist()) == {0, 1, 2}
+    assert figure.transport is not None
+    assert [origin.name for origin in figure.transport.origins] == ["3", "4"]
+    for mixed, weights in zip(transported_weights(figure.transport, figure.old), figure.grown.weights[3:], strict=True):
+        np.testing.assert_allclose(mixed, weights, atol=1e-5)
+    # the listener hears of one job with one task
+    assert (listener.jobs, listener.titles, len(listener.work[0])) == (1, ["coil, seed 1"], 1)
+    assert sum(progress.epoch_done for progress in listener.progress) == 3
+
+
+def test_a_method_that_transports_is_preferred() -> None:
+    """iCaRL knows retrospective transport, but starts new classes with random weights."""
+    listener = Recorder()
+    figure = found("methods=[icarl, {name: coil, prospective_init: false, label: plain}, coil]", listener=listener)
+    assert listener.titles == ["coil, seed 1"]
+    assert figure.transport is not None
+    for mixed, weights in zip(transported_weights(figure.transport, figure.old), figure.grown.weights[3:], strict=True):
+        np.testing.assert_allclose(mixed, weights, atol=1e-5)
+
+
+@pytest.mark.parametrize("methods", ["[icarl, wa]", "[{name: coil, prospective_init: false, label: icarl}]"])
+def test_without_a_method_that_transports_the_first_one_is_shown(methods: str) -> None:
+    listener = Recorder()
+    figure = found(f"methods={methods}", listener=listener)
+    assert listener.titles == ["icarl, seed 1"]
+    assert figure.transport is None
 
 
 def test_regions_agree_with_the_classifier() -> None:
-    """What the figure shades is what the head would say."""
-    from cotransport.data import DataSet
-    from cotransport.experiments.stream import TaskStream
+    """The figure shades what the head predicts: learned again through the classifier's own interface."""
+    from cotransport import IncrementalClassifier
+    from cotransport.data import load_data_set, open_source
+    from cotransport.experiments.boundary import SCALE
+    from cotransport.experiments.preparation import with_augmentation
+    from cotransport.experiments.stream import TaskStream, split_classes
 
-    stream = TaskStream(DataSet(blobs(4, 8), blobs(4, 6, seed=1)), ((0, 1), (2, 3)))
-    clf = IncrementalClassifier(
-        "coil", {"name": "resnet8", "dimension": 2}, schedule={"epochs": 3, "batch_size": 8}, head={"scale": 2.0}
+    recipe = load_recipe("digits-boundary", [*QUICK, "stream={classes: [['7', '1'], ['4', '9']]}"])
+    figure = boundary(recipe, NullListener())
+    source = open_source(recipe.data)
+    recipe = with_augmentation(recipe, source)
+    stream = TaskStream(load_data_set(source, recipe.data), split_classes(source.classes, recipe.stream))
+    twin = IncrementalClassifier(
+        "coil",
+        recipe.backbone,
+        memory=recipe.memory,
+        schedule=recipe.schedule,
+        optimiser=recipe.optimiser,
+        augmentation=recipe.augmentation or {},
+        head={"scale": SCALE},
+        device=recipe.device,
+        seed=1,
     )
-    grown = clf.learn(stream[0].train).initialise(stream[1].train)
-    view = boundary._view(grown, stream, 1)
-    assert view.regions(view.features).tolist() == grown.scores(stream[1].seen_test).head.argmax(dim=1).tolist()
+    grown = twin.learn(stream[0].train).initialise(stream[1].train)
+    for view, learner, task in ((figure.old, twin, stream[0]), (figure.grown, grown, stream[1])):
+        predicted = learner.scores(task.seen_test).head.argmax(dim=1).tolist()
+        assert view.regions(view.features).tolist() == predicted
+        assert view.labels.tolist() == task.seen_test.labels.tolist()
+        assert view.classes == tuple(learner.classes_)
 
 
-def test_a_class_without_test_images_has_no_accuracy(tmp_path: Path) -> None:
-    view = boundary.View(
-        classes=("seen", "unseen", "beside"),
-        features=np.array([[1.0, 0.0], [1.0, 0.0]]),
-        labels=np.array([0, 2]),
-        weights=np.array([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6]]),
-    )
-    assert view.accuracy_text(1) == "–\N{NO-BREAK SPACE}%"
-    boundary.draw(boundary.Boundary(view, view, None), tmp_path)
-    assert boundary._apart([np.array([1.0, 0.0]), np.array([1.0, 0.0])])[1] != 0
+def test_two_dimensions_learn_from_single_images() -> None:
+    learner = classifier("coil").set_params(backbone={"name": "resnet8", "dimension": 2}, schedule={"batch_size": 1})
+    assert len(learner.learn(blobs(2, 1)).learn(blobs(1, 1, first=2)).classes_) == 3
 
 
-def test_two_dimensions_take_single_images() -> None:
-    clf = IncrementalClassifier("coil", {"name": "resnet8", "dimension": 2}, schedule={"epochs": 2, "batch_size": 1})
-    assert len(clf.learn(blobs(2, 1)).learn(blobs(1, 1, first=2)).classes_) == 3
-
-
-def test_it_is_drawn(found: boundary.Boundary, tmp_path: Path) -> None:
-    path = boundary.draw(found, tmp_path / "here")
-    assert path == tmp_path / "here" / "boundary.png"
-    assert path.read_bytes()[:4] == b"\x89PNG"
-    assert "<svg" in (tmp_path / "here" / "boundary.svg").read_text(encoding="utf-8")
-
-
-def test_one_task_is_not_enough() -> None:
-    with pytest.raises(ConfigError, match="no new classes"):
-        boundary.boundary(load_recipe("digits", [*QUICK, "stream.tasks=1"]), Quiet())
+@pytest.mark.parametrize(
+    ("stream", "message"),
+    [
+        ("stream={tasks: 1}", "no new classes"),
+        ("stream={classes: [['1'], ['2']]}", "one old class alone has no boundary"),
+    ],
+)
+def test_too_few_classes_are_refused(stream: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        found(stream)

@@ -1,3 +1,5 @@
+"""The recipes that come with the package."""
+
 import pytest
 
 from cotransport.experiments.bundled import bundled_descriptions, bundled_recipes

@@ -1,3 +1,5 @@
+"""Streams of tasks: the order of classes, their split into tasks, and the images of each task."""
+
 import numpy as np
 import pytest
 
@@ -16,47 +18,47 @@ def sizes(classes: int, **settings: object) -> list[int]:
     ]
 
 
-def test_the_papers_class_order() -> None:
+def test_seed_1993_gives_the_class_order_of_the_paper() -> None:
     assert class_order(100, 1993)[:5] == [68, 56, 78, 8, 23]
     assert sorted(class_order(100, 1993)) == list(range(100))
 
 
-def test_other_seeds_and_none() -> None:
+def test_another_seed_gives_another_order_and_none_keeps_it() -> None:
     assert class_order(10, 7) == np.random.RandomState(7).permutation(10).tolist()
     assert class_order(4, None) == [0, 1, 2, 3]
 
 
-def test_equal_split() -> None:
+def test_tasks_of_equal_size() -> None:
     assert sizes(100, tasks=10) == [10] * 10
 
 
-def test_split_that_does_not_divide_evenly() -> None:
+def test_larger_tasks_come_first_if_classes_do_not_divide_evenly() -> None:
     assert sizes(10, tasks=4) == [3, 3, 2, 2]
 
 
-def test_large_base_task_and_equal_steps() -> None:
+def test_a_large_first_task_and_equal_steps() -> None:
     assert sizes(100, base=50, step=10) == [50, 10, 10, 10, 10, 10]
 
 
-def test_uneven_last_task() -> None:
+def test_the_last_task_gets_the_rest() -> None:
     assert sizes(10, step=4) == [4, 4, 2]
     assert sizes(10, base=5, step=2) == [5, 2, 2, 1]
 
 
-def test_base_takes_everything() -> None:
+def test_a_first_task_with_all_classes_is_the_only_one() -> None:
     assert sizes(10, base=10, step=2) == [10]
 
 
-def test_sub_sampled_classes_are_the_first_after_the_shuffle() -> None:
+def test_a_subset_has_the_first_classes_after_the_shuffle() -> None:
     split = split_classes(LETTERS, StreamSettings(tasks=2, subset=4))
     assert [number for task in split for number in task] == class_order(10, 1993)[:4]
 
 
-def test_explicit_lists_of_classes() -> None:
+def test_tasks_can_be_listed_by_name() -> None:
     assert split_classes(LETTERS, StreamSettings(classes=(("c", "a"), ("b",)))) == ((2, 0), (1,))
 
 
-def test_explicit_lists_of_numbers_as_names() -> None:
+def test_numbers_can_be_names() -> None:
     assert split_classes(("0", "1", "2"), StreamSettings(classes=((2,), (0,)))) == ((2,), (0,))
 
 
@@ -72,7 +74,7 @@ def test_explicit_lists_of_numbers_as_names() -> None:
         ({"classes": [["a", "z"]]}, "no class 'z'"),
     ],
 )
-def test_splits_that_cannot_be(settings: dict[str, object], message: str) -> None:
+def test_impossible_splits_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         split_classes(LETTERS, StreamSettings.model_validate(settings))
 
@@ -83,7 +85,7 @@ def stream() -> TaskStream:
     return TaskStream(data, ((3, 1), (0,), (4, 2)))
 
 
-def test_tasks_hold_their_own_training_images(stream: TaskStream) -> None:
+def test_a_task_has_the_training_images_of_its_own_classes(stream: TaskStream) -> None:
     task = stream[0]
     assert task.classes == ("class 3", "class 1")
     assert len(task.train) == 8
@@ -93,17 +95,17 @@ def test_tasks_hold_their_own_training_images(stream: TaskStream) -> None:
     assert (task.train.images.pixels[places] == source).all()  # type: ignore[union-attr]
 
 
-def test_test_images_are_of_all_classes_seen(stream: TaskStream) -> None:
+def test_a_task_has_the_test_images_of_all_classes_seen(stream: TaskStream) -> None:
     assert stream[1].seen_test.classes == ("class 3", "class 1", "class 0")
     assert stream[1].seen_test.counts().tolist() == [2, 2, 2]
 
 
-def test_iterating_twice_gives_the_same(stream: TaskStream) -> None:
+def test_a_stream_can_be_iterated_again(stream: TaskStream) -> None:
     once, twice = ([task.classes for task in stream] for _ in range(2))
     assert once == twice == [("class 3", "class 1"), ("class 0",), ("class 4", "class 2")]
 
 
-def test_indexing(stream: TaskStream) -> None:
+def test_tasks_are_counted_from_either_end(stream: TaskStream) -> None:
     assert len(stream) == 3
     assert stream[-1].number == 2
     assert stream.classes == ("class 3", "class 1", "class 0", "class 4", "class 2")

@@ -1,0 +1,41 @@
+"""What a result was computed with."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from cotransport import __version__
+from cotransport.experiments.environment import environment
+from cotransport.settings.sections import Device
+from cotransport.training.processes import Processes
+
+PROCESSES = Processes(Device(accelerator="cpu"))
+
+
+def test_releases_device_and_command_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/cotransport", "run", "digits"])
+    found = environment(PROCESSES)
+    assert found["cotransport"] == __version__
+    assert found["command"] == "cotransport run digits"
+    assert found["python"] == platform.python_version()
+    assert found["torch"] == torch.__version__
+    assert (found["device"], found["processes"]) == ("cpu", 1)
+
+
+def test_recorded_threads_count_rather_than_those_of_this_process() -> None:
+    assert environment(PROCESSES, threads=7)["threads"] == 7
+    assert environment(PROCESSES)["threads"] == torch.get_num_threads()
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("git"), subprocess.TimeoutExpired("git", 5)])
+def test_the_commit_is_unknown_outside_a_checkout(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(subprocess, "run", fail)
+    assert environment(PROCESSES)["commit"] is None
