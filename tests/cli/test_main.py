@@ -1,166 +1,162 @@
-"""The command as a user runs it, in a process of its own where exit codes and streams matter."""
+"""The application as a whole: help, version, completion, exit codes, warnings and signals."""
 
+from __future__ import annotations
+
+import os
+import signal
 import subprocess
 import sys
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from cotransport.cli import main as cli
-from cotransport.errors import CotransportError
-from cotransport.methods import known_methods
+from cotransport import __version__
+from cotransport.cli import console
+from cotransport.errors import CotransportError, CotransportWarning, DataError, TrainingError
+from tests.cli.helpers import Command, start
 
-QUICK = ["--set", "schedule.epochs=1", "--set", "methods=[replay]", "--set", "device.accelerator=cpu"]
-
-
-def command(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    script = [sys.executable, "-c", "from cotransport.cli.main import main; main()", *arguments]
-    return subprocess.run(script, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
-
-
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    """The command in this process: its exit code, and all that it printed."""
-    monkeypatch.setattr(sys, "argv", ["cotransport", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    captured = capsys.readouterr()
-    return int(ended.value.code or 0), captured.out + captured.err
+COMMANDS = [
+    *("run", "recipes", "methods", "report", "visualize"),
+    *("learn", "predict", "evaluate", "info", "rollback", "export", "example-data"),
+]
 
 
-def test_a_run_from_beginning_to_report(tmp_path: Path) -> None:
-    ended = command("run", *QUICK, "--out", "here", folder=tmp_path)
-    assert ended.returncode == 0, ended.stderr
-    assert "task 5/5" in ended.stdout
-    assert "report.html" in ended.stdout
-    assert (tmp_path / "here" / "replay-seed1" / "result.json").is_file()
-    assert (tmp_path / "here" / "report.html").is_file()
-    assert (tmp_path / "here" / "summary.csv").is_file()
-    again = command("report", "here", "--out", "elsewhere", folder=tmp_path)
-    assert again.returncode == 0, again.stderr
-    assert (tmp_path / "elsewhere" / "report.html").is_file()
+def test_the_module_is_the_command(tmp_path: Path) -> None:
+    ended = start("--version", folder=tmp_path)
+    assert (ended.returncode, ended.stdout.strip()) == (0, f"cotransport {__version__}")
 
 
-def test_help_has_examples(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    code, told = call(monkeypatch, capsys, "run", "--help")
+def test_the_version_is_shown(cotransport: Command) -> None:
+    assert cotransport("--version") == (0, f"cotransport {__version__}\n")
+
+
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help_names_every_command(option: str, cotransport: Command) -> None:
+    code, printed = cotransport(option)
     assert code == 0
-    assert "cotransport run cifar100-b0-10 --dry-run" in told
-    assert "--set 'methods=[bic, wa]'" in " ".join(told.split())  # brackets are markup unless escaped
+    assert all(f" {name} " in printed for name in COMMANDS)
+    assert "Usage: cotransport " in printed
 
 
-def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(monkeypatch, capsys, "--version")[0] == 0
+def test_completion_can_be_shown_and_installed(cotransport: Command) -> None:
+    printed = cotransport("--help")[1]
+    assert "--install-completion" in printed
+    assert "--show-completion" in printed
 
 
-def test_dry_run_shows_the_plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    code, told = call(monkeypatch, capsys, "run", "--dry-run", "--set", "schedule.epochs=7")
-    assert code == 0
-    for expected in ("5 tasks", "10 classes", "7 epochs", "finetune", "replay", "oracle", "exemplars"):
-        assert expected in told
+@pytest.mark.parametrize("program", [["-m", "cotransport"], ["-c", "from cotransport.cli import main; main()"]])
+def test_the_completion_script_is_for_the_command(program: list[str]) -> None:
+    environment = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    words = [sys.executable, *program, "--show-completion", "bash"]
+    script = subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout
+    assert "_COTRANSPORT_COMPLETE=complete_bash" in script
+    assert script.strip().endswith(" cotransport")
 
 
-def test_methods_that_keep_as_much_share_a_column(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, told = call(monkeypatch, capsys, "run", "--dry-run", "--set", "methods=[finetune, replay, wa]")
-    assert "2 methods" in told
-    _, told = call(monkeypatch, capsys, "run", "--dry-run", "--set", "methods=[replay, wa]")
-    assert "all methods" in told
+def test_commands_and_options_are_completed(monkeypatch: pytest.MonkeyPatch, cotransport: Command) -> None:
+    monkeypatch.setenv("_COTRANSPORT_COMPLETE", "complete_bash")
+    for typed, expected in (("cotransport re", ["recipes", "report"]), ("cotransport run --dr", ["--dry-run"])):
+        monkeypatch.setenv("COMP_WORDS", typed)
+        monkeypatch.setenv("COMP_CWORD", str(len(typed.split()) - 1))
+        code, printed = cotransport()
+        assert (code, sorted(printed.split())) == (0, expected)
 
 
-def test_methods_are_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    code, told = call(monkeypatch, capsys, "methods")
-    assert code == 0
-    for name, method in known_methods().items():
-        assert name in told
-        assert method.title in told
-
-
-def test_settings_of_a_method_are_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Own ones, inherited ones, and those whose default alone is another: their words are those of the class above."""
-    code, told = call(monkeypatch, capsys, "methods", "coil-tuned")
-    lines = told.splitlines()
-    assert code == 0
-    assert any(line.split()[:3] == ["rt_weight", "0.3", "Factor"] for line in lines)
-    assert any(line.split()[:2] == ["pt_epochs", "0.03"] for line in lines)
-    assert any(line.split()[:2] == ["predict_with", "head"] for line in lines)
-    code, told = call(monkeypatch, capsys, "methods", "iCaRL")
+def test_an_unknown_command_ends_with_code_2(cotransport: Command) -> None:
+    code, printed = cotransport("runn")
     assert code == 2
-    assert "did you mean 'icarl'?" in told
+    assert "runn" in printed
+    assert "Traceback" not in printed
 
 
-def test_recipes_are_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    code, told = call(monkeypatch, capsys, "recipes")
-    assert code == 0
-    assert "digits" in told
-    assert "cifar100-b0-10" in told
+def test_every_error_has_an_exit_code() -> None:
+    kinds: list[type[CotransportError]] = [CotransportError, *CotransportError.__subclasses__()]
+    assert {kind.exit_code for kind in kinds} == {1, 2}
+
+
+@pytest.fixture
+def recipes_do(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Makes the command `recipes` call a function."""
+
+    def replace(action: Callable[[], object]) -> None:
+        monkeypatch.setattr("cotransport.experiments.bundled.bundled_descriptions", lambda: action() or {})
+
+    return replace
+
+
+RecipesDo = Callable[[Callable[[], object]], None]
+
+
+def failing(error: BaseException) -> Callable[[], object]:
+    def fail() -> None:
+        raise error
+
+    return fail
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("error", "code", "message"),
     [
-        (["run", "no-such-recipe"], "no bundled recipe has that name"),
-        (["run", "--set", "schedule.epoch=3"], "did you mean 'epochs'?"),
-        (["run", "--data", "no/such/folder"], "no/such/folder"),
-        (["run", "--resume", "--overwrite"], "exclude each other"),
-        (["run", "--unknown"], "--unknown"),
-        (["report", "nowhere"], "nowhere: no such folder"),
-        (["runn"], "runn"),
+        (DataError("[red]a name\x1b[2J[/]"), 2, r"error: [red]a name\x1b[2J[/]"),
+        (TrainingError("the loss is not finite"), 1, "error: the loss is not finite"),
+        (OSError(28, "No space left on device"), 1, "error: [Errno 28] No space left on device"),
+        (RuntimeError("DataLoader worker (pid 7) was killed"), 1, "a process that decodes images was killed"),
     ],
 )
-def test_a_users_mistake_is_told_in_a_line(
-    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_an_error_ends_in_one_message(
+    error: Exception, code: int, message: str, cotransport: Command, recipes_do: RecipesDo
 ) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    code, told = call(monkeypatch, capsys, *arguments)
-    assert code == 2
-    assert message in told
-    assert "Traceback" not in told
+    recipes_do(failing(error))
+    ended, printed = cotransport("recipes")
+    assert ended == code
+    assert message in printed
+    assert len(printed.splitlines()) == 1
 
 
-def test_bad_images_end_with_code_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    photos = tmp_path / "photos"
-    for name in ("cat", "dog"):
-        (photos / name).mkdir(parents=True)
-        (photos / name / "broken.jpg").write_bytes(b"not an image")
-    arguments = ["run", *QUICK, "--data", str(photos), "--out", str(tmp_path / "out"), "--set", "stream.tasks=2"]
-    code, told = call(monkeypatch, capsys, *arguments)
-    assert code == 2
-    assert "broken.jpg" in told
-    assert "Replace or remove the file" in told
+def test_an_error_of_the_program_itself_keeps_its_stack_trace(cotransport: Command, recipes_do: RecipesDo) -> None:
+    recipes_do(failing(RuntimeError("a mistake in the program")))
+    with pytest.raises(RuntimeError, match="a mistake in the program"):
+        cotransport("recipes")
 
 
-def test_a_training_that_fails_ends_with_code_1(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    wild = ["--set", "schedule.learning_rate=1e30", "--set", "schedule.shape=constant", "--out", str(tmp_path)]
-    code, told = call(monkeypatch, capsys, "run", *QUICK, *wild)
-    assert code == 1
-    assert "the loss is not finite" in told
+def test_only_the_projects_own_warnings_are_shown(cotransport: Command, recipes_do: RecipesDo) -> None:
+    def warn() -> None:
+        warnings.warn("a [class] without images", CotransportWarning, stacklevel=1)
+        warnings.warn("for developers", DeprecationWarning, stacklevel=1)
 
-
-def test_every_error_of_ours_has_an_exit_code() -> None:
-    assert {kind.exit_code for kind in [CotransportError, *CotransportError.__subclasses__()]} == {1, 2}
-
-
-def test_visualize_draws_chosen_classes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    chosen = ["--old", "7, 1", "--new", "4", "--set", "schedule.epochs=1", "--set", "device.accelerator=cpu"]
-    code, told = call(monkeypatch, capsys, "visualize", *chosen, "--out", str(tmp_path))
+    recipes_do(warn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        code, printed = cotransport("recipes")
     assert code == 0
-    assert "built from" in told
-    assert (tmp_path / "boundary.png").is_file()
+    assert "note: a [class] without images\n" in printed
+    assert "for developers" not in printed
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [(["--old", "1,2"], "go together"), (["--old", "1,2", "--new", "eleven"], "no class 'eleven'")],
-)
-def test_visualize_says_what_is_wrong(
-    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_with_its_exit_code(
+    number: signal.Signals, code: int, cotransport: Command, recipes_do: RecipesDo
 ) -> None:
-    code, told = call(monkeypatch, capsys, "visualize", *arguments)
-    assert code == 2
-    assert message in " ".join(told.split())
+    recipes_do(lambda: signal.raise_signal(number))
+    assert cotransport("recipes") == (code, f"stopped by {number.name}\n")
+
+
+@pytest.mark.parametrize("error", [TrainingError("the loss is not finite"), RuntimeError("Connection closed by peer")])
+def test_only_the_first_of_several_processes_prints(
+    error: Exception, cotransport: Command, recipes_do: RecipesDo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for stream in (console.out, console.err):
+        monkeypatch.setattr(stream, "quiet", False)  # restored afterwards
+    monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", "ERROR")
+    monkeypatch.setenv("GROUP_RANK", "1")
+    recipes_do(failing(error))
+    assert cotransport("recipes") == (1, "")
+
+
+def test_closed_streams_are_no_error(cotransport: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parent process may have closed them."""
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    assert cotransport("recipes") == (0, "")

@@ -1,0 +1,57 @@
+"""Text from outside, such as names of classes and files, cannot control the terminal."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+from rich.console import Console
+
+from cotransport.cli.console import markup, print_json, resume_hint, visible
+from cotransport.system.signals import Interrupted
+
+HOSTILE = "cat\x1b[2J\x9b\u202e[red]\udcff"
+
+
+def test_unprintable_characters_are_escaped() -> None:
+    assert visible(HOSTILE) == r"cat\x1b[2J\x9b\u202e[red]\udcff"
+    assert visible("Käse 日本語") == "Käse 日本語"
+    assert visible("two\nlines") == r"two\nlines"
+
+
+def test_brackets_are_not_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    Console(width=100).print(markup(HOSTILE))
+    assert capsys.readouterr().out == r"cat\x1b[2J\x9b\u202e[red]\udcff" + "\n"
+
+
+def test_lines_of_a_message_stay_lines() -> None:
+    assert markup("one\ntwo\x1b") == "one\ntwo\\x1b"
+
+
+def test_json_is_printable_and_reads_back(capsys: pytest.CaptureFixture[str]) -> None:
+    values = {"name": HOSTILE, "Käse": [1, None, 0.5]}
+    print_json(values)
+    printed = capsys.readouterr().out
+    assert all(line.isprintable() for line in printed.splitlines())
+    assert "Käse" in printed
+    assert json.loads(printed) == values
+    print_json(values, indent=None)
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_after_a_signal_the_command_that_resumes_is_shown(
+    number: signal.Signals, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended, resume_hint("cotransport run '[a]' --resume"):
+        raise Interrupted(number)
+    assert ended.value.code == code
+    expected = f"stopped by {number.name}. What was learned is saved; resume with: cotransport run '[a]' --resume\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_without_a_signal_nothing_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with resume_hint("cotransport run"):
+        pass
+    assert capsys.readouterr().err == ""
