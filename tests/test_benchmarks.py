@@ -1,3 +1,5 @@
+"""How benchmarks measure and judge."""
+
 import pytest
 
 from benchmarks.measure import Figure, in_turns, ratio
@@ -13,11 +15,11 @@ from benchmarks.measure import Figure, in_turns, ratio
         (7.0, {}, ""),
     ],
 )
-def test_verdicts(value: float, target: dict[str, float], verdict: str) -> None:
+def test_a_target_is_met_or_missed(value: float, target: dict[str, float], verdict: str) -> None:
     assert Figure("speed", "of something", value, **target).verdict == verdict  # type: ignore[arg-type]
 
 
-def test_a_ratio_is_of_the_faster_rounds() -> None:
+def test_a_ratio_compares_the_faster_rounds() -> None:
     seconds = {"ideal": [9.0, 2.7, 2.5, 9.0], "ours": [4.0, 9.0, 2.0, 9.0]}
     assert ratio(seconds, "ideal", "ours") == pytest.approx(2.6 / 3)
 

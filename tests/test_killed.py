@@ -1,4 +1,4 @@
-"""Real processes killed at random moments, many times: what they end with is what an undisturbed one ends with."""
+"""Real processes are killed at random moments, many times. They end with the same results as undisturbed ones."""
 
 from __future__ import annotations
 
@@ -13,32 +13,36 @@ from typing import Any
 
 import pytest
 
-from cotransport.experiments import run as experiment
-from cotransport.experiments.recipe import load_recipe
-from cotransport.lessons import lesson as production
-from cotransport.lessons.lesson import Wishes
+from cotransport import IncrementalClassifier
+from cotransport.lessons.information import describe
+from cotransport.lessons.options import LessonOptions
+from cotransport.lessons.teaching import learn
+from cotransport.model.store import ModelStore
 from cotransport.settings.sections import Device
 from tests.conftest import blobs
-from tests.experiments.test_run import Quiet
-from tests.lessons.test_lesson import write
+from tests.experiments.helpers import comparable, run_digits
+from tests.lessons.helpers import write
 
-pytestmark = pytest.mark.skipif(
-    "fork" not in multiprocessing.get_all_start_methods(), reason="processes are started by forking, to be quick"
-)
+pytestmark = [
+    pytest.mark.killed,
+    pytest.mark.skipif(
+        "fork" not in multiprocessing.get_all_start_methods(), reason="processes are started by forking, to be quick"
+    ),
+]
 KILLS = 20
-SLOWEST = 120.0
-"""Seconds that an undisturbed end may take, at most."""
+LONGEST_SECONDS = 120.0
+"""Time that the last process may take, which is not killed."""
 
 
 def seconds(target: Callable[..., None], *arguments: object) -> float:
-    """How long a function takes."""
-    begun = time.perf_counter()
+    """The time that a function takes."""
+    started = time.perf_counter()
     target(*arguments)
-    return time.perf_counter() - begun
+    return time.perf_counter() - started
 
 
-def killed_often(target: Callable[..., None], *arguments: object, seed: int, longest: float) -> int:
-    """Run a function in processes that are killed after random times until it has come to its end; how many were."""
+def kill_often(target: Callable[..., None], *arguments: object, seed: int, longest: float) -> int:
+    """Run a function in processes that are killed at random times, until one finishes; returns the number of kills."""
     context, moments = multiprocessing.get_context("fork"), random.Random(seed)
     kills = 0
     while True:
@@ -47,7 +51,7 @@ def killed_often(target: Callable[..., None], *arguments: object, seed: int, lon
         if kills < KILLS:
             process.join(moments.uniform(longest / 20, longest))
         else:
-            process.join(SLOWEST)
+            process.join(LONGEST_SECONDS)
         if not process.is_alive():
             assert process.exitcode == 0
             return kills
@@ -57,29 +61,24 @@ def killed_often(target: Callable[..., None], *arguments: object, seed: int, lon
 
 
 def small_run(out: Path, method: str) -> None:
-    settings = ["stream.subset=6", "stream.tasks=3", "schedule.epochs=2", "device.checkpoint_seconds=0"]
-    recipe = load_recipe("digits", [*settings, "device.accelerator=cpu", f"methods=[{method}]"])
-    experiment.run(recipe, out, resume=True, watcher=Quiet())
+    settings = ("stream={subset: 6, tasks: 3}", "schedule.epochs=2", "device.checkpoint_seconds=0")
+    run_digits(*settings, f"methods=[{method}]", out=out, resume=True)
 
 
 def outcome(out: Path) -> dict[str, Any]:
     """A run's result without times."""
     (path,) = out.glob("*/result.json")
-    values: dict[str, Any] = json.loads(path.read_text())
-    values.pop("environment")
-    for step in values["steps"]:
-        step.pop("train_seconds"), step.pop("images_per_second")
-    return values
+    return comparable(json.loads(path.read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize("method", ["coil", "bic", "oracle"])
-def test_a_run_that_is_killed_ends_like_one_that_is_not(method: str, tmp_path: Path) -> None:
+def test_a_killed_run_ends_like_an_undisturbed_one(method: str, tmp_path: Path) -> None:
     took = seconds(small_run, tmp_path / "whole", method)
-    kills = killed_often(small_run, tmp_path / "killed", method, seed=len(method), longest=took / 4)
+    kills = kill_often(small_run, tmp_path / "killed", method, seed=len(method), longest=took / 4)
     assert kills > 3
     assert outcome(tmp_path / "killed") == outcome(tmp_path / "whole")
     (folder,) = (tmp_path / "killed").iterdir()
-    assert sorted(path.name for path in folder.iterdir()) == ["epochs.json", "recipe.json", "result.json"]
+    assert [path.name for path in folder.iterdir()] == ["result.json"]
 
 
 def write_lessons(folder: Path) -> list[Path]:
@@ -88,16 +87,16 @@ def write_lessons(folder: Path) -> list[Path]:
 
 
 def small_lessons(model: Path, lessons: list[Path]) -> None:
-    """Every lesson once more from the first on, as a script would that is started again."""
+    """Learn all lessons, as a script does that is started again: the last finished one is repeated."""
     chosen = {"backbone": "resnet8", "memory": {"per_class": 5}, "schedule": {"epochs": 3, "batch_size": 16}}
-    wishes = Wishes(chosen, device=Device(accelerator="cpu", checkpoint_seconds=0))
-    learned = production.info(model)["classes"] if (model / "manifest.json").exists() else []
-    for lesson in lessons[max(0, len(learned) // 2 - 1) :]:
-        production.learn(model, str(lesson), wishes)
+    options = LessonOptions(chosen, device=Device(accelerator="cpu", checkpoint_seconds=0))
+    known = describe(model)["classes"] if (model / "manifest.json").exists() else []
+    for lesson in lessons[max(0, len(known) // 2 - 1) :]:
+        learn(model, str(lesson), options)
 
 
 def hashes(model: Path) -> dict[str, str]:
-    """Checksums of all that a model is, without times."""
+    """Checksums of everything in a model folder, without times."""
     found = {}
     for path in sorted(model.rglob("*.*")):
         if path.name == "metrics.json":
@@ -109,10 +108,10 @@ def hashes(model: Path) -> dict[str, str]:
     return found
 
 
-def test_a_model_whose_lessons_are_killed_ends_like_one_whose_are_not(tmp_path: Path) -> None:
+def test_a_model_with_killed_lessons_ends_like_an_undisturbed_one(tmp_path: Path) -> None:
     lessons = write_lessons(tmp_path / "lessons")
     took = seconds(small_lessons, tmp_path / "whole", lessons)
-    kills = killed_often(small_lessons, tmp_path / "killed", lessons, seed=1, longest=took / 4)
+    kills = kill_often(small_lessons, tmp_path / "killed", lessons, seed=1, longest=took / 4)
     assert kills > 3
     assert hashes(tmp_path / "killed") == hashes(tmp_path / "whole")
     assert len(hashes(tmp_path / "whole")) == 3 * 4
@@ -121,28 +120,28 @@ def test_a_model_whose_lessons_are_killed_ends_like_one_whose_are_not(tmp_path: 
 
 
 def test_a_reader_never_sees_half_a_version(tmp_path: Path) -> None:
-    """While a writer is killed again and again, whatever is read is whole."""
+    """A writer is killed again and again. Everything that is read meanwhile is whole."""
     lessons = write_lessons(tmp_path / "lessons")
     model = tmp_path / "model"
-    production.learn(model, str(lessons[0]), Wishes({"backbone": "resnet8", "schedule": {"epochs": 1}}))
+    learn(model, str(lessons[0]), LessonOptions({"backbone": "resnet8", "schedule": {"epochs": 1}}))
     context = multiprocessing.get_context("fork")
-    seen = set()
-    for round_ in range(10 * KILLS):
-        if round_ >= KILLS and len(seen) > 3:
+    versions: set[int] = set()
+    for number in range(10 * KILLS):
+        if number >= KILLS and len(versions) > 3:
             break
-        writer = context.Process(target=_saves_for_ever, args=(model,))
+        writer = context.Process(target=save_for_ever, args=(model,))
         writer.start()
         end = time.perf_counter() + 0.15
         while time.perf_counter() < end:
-            snapshot = production.ModelStore(model).read()
-            seen.add(len(production.ModelStore(model).manifest().versions))
+            snapshot = ModelStore(model).read()
+            versions.add(len(ModelStore(model).manifest().versions))
             assert len(snapshot.memory.exemplars) == 2
         writer.kill()
         writer.join()
-    assert len(seen) > 3
+    assert len(versions) > 3
 
 
-def _saves_for_ever(model: Path) -> None:
-    classifier = production.IncrementalClassifier.load(model)
+def save_for_ever(model: Path) -> None:
+    classifier = IncrementalClassifier.load(model)
     while True:
         classifier.save(model)
