@@ -147,9 +147,10 @@ def colour_statistics(normalisation: object) -> tuple[Tensor, Tensor] | None:
         normalisation = IMAGENET if normalisation == "imagenet" else None
     try:
         mean, deviation = torch.tensor(normalisation, dtype=torch.float32).unbind()
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, IndexError, OverflowError):
         mean = deviation = torch.empty(0)
-    if mean.shape != (3,) or not bool(torch.isfinite(mean).all()) or not bool((deviation > 0).all()):
+    is_finite = bool(torch.isfinite(mean).all()) and bool(torch.isfinite(deviation).all())
+    if mean.shape != (3,) or not is_finite or not bool((deviation > 0).all()):
         raise ConfigError(
             "normalisation: give 'images', 'imagenet', or three means and three deviations above 0, such as "
             "((124, 116, 104), (58, 57, 57))"
