@@ -17,33 +17,33 @@ pytest.importorskip("onnxscript")
 
 
 @pytest.mark.parametrize("method", ["coil", "bic", "wa", "icarl"])
-def test_it_answers_as_the_classifier_does(method: str, tmp_path: Path) -> None:
+def test_it_predicts_what_the_classifier_predicts(method: str, tmp_path: Path) -> None:
     clf = classifier(method).learn(blobs(2, 12)).learn(blobs(2, 12, first=2, seed=1))
-    export(clf, tmp_path / "m.onnx")
+    export(clf.predictor(), tmp_path / "m.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
     for count in (1, 7):  # any number of images
         test = blobs(4, count, seed=5)
-        (said,) = session.run(None, {"images": test.images.pixels.numpy()})  # type: ignore[union-attr]
-        np.testing.assert_allclose(said, clf.predict_proba(test), atol=1e-5)
+        (found,) = session.run(None, {"images": test.images.pixels.numpy()})  # type: ignore[union-attr]
+        np.testing.assert_allclose(found, clf.predict_proba(test), atol=1e-5)
     metadata = session.get_modelmeta().custom_metadata_map
     assert json.loads(metadata["classes"]) == clf.classes_.tolist()
     preprocessing = json.loads(metadata["preprocessing"])
     assert (preprocessing["image_size"], preprocessing["centre_share"]) == (8, 1.0)
 
 
-def test_of_large_images_the_middle_is_meant(tmp_path: Path) -> None:
+def test_large_images_are_cut_to_their_middle(tmp_path: Path) -> None:
     images = np.random.RandomState(0).randint(0, 255, (4, 72, 72, 3), np.uint8)
     clf = classifier("replay", schedule=Schedule(epochs=1, batch_size=4)).learn(images, ["é", "b", "é", "b"])
-    export(clf, tmp_path / "m.onnx")
+    export(clf.predictor(), tmp_path / "m.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
     metadata = session.get_modelmeta().custom_metadata_map
     assert json.loads(metadata["classes"]) == ["b", "é"]
     assert json.loads(metadata["preprocessing"])["centre_share"] == 0.875
 
 
-def test_without_its_libraries_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_named_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     clf = classifier("replay").learn(blobs(2, 4))
     with pytest.raises(ConfigError, match=r"pip install 'cotransport\[onnx\]'"):
-        export(clf, tmp_path / "m.onnx")
+        export(clf.predictor(), tmp_path / "m.onnx")
     assert not list(tmp_path.iterdir())

@@ -6,6 +6,7 @@ that they check how it behaves, with a reason for each that has no meaning for p
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,7 @@ from sklearn.utils.validation import validate_data
 from torch import nn
 
 from cotransport import IncrementalClassifier
+from cotransport.learner.settings import LearnerSettings
 from cotransport.settings.sections import Augmentation, Budget, Device, Schedule
 from tests.conftest import blobs, classifier
 
@@ -56,11 +58,13 @@ class Tables(IncrementalClassifier):
     def fit(self, X: Any, y: Any = None) -> Tables:  # noqa: N803
         X, y = validate_data(self, X, y)  # noqa: N806
         check_classification_targets(y)
-        twin = clone(self)
-        if twin.backbone is None:
-            twin.backbone = small_module()
-        self.state_ = IncrementalClassifier.learn(twin, pictures(X), y).state_
+        self.state_ = IncrementalClassifier.learn(clone(self), pictures(X), y).state_
         return self
+
+    def settings(self) -> LearnerSettings:
+        twin = copy.copy(self)
+        twin.backbone = small_module() if self.backbone is None else self.backbone
+        return IncrementalClassifier.settings(twin)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> Tables:  # noqa: N803
         if not hasattr(self, "state_"):
@@ -101,6 +105,7 @@ def expected_failures(estimator: IncrementalClassifier) -> dict[str, str]:
     return {"check_parameters_default_constructible": settings}
 
 
+@pytest.mark.sklearn
 @parametrize_with_checks([Tables()], expected_failed_checks=expected_failures)
 def test_scikit_learns_own_checks(estimator: Tables, check: Callable[[Tables], None]) -> None:
     check(estimator)
