@@ -1,13 +1,16 @@
+"""The ONNX file: what it predicts, and what its metadata says."""
+
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from cotransport.errors import ConfigError
+from cotransport.errors import ConfigError, ModelError
 from cotransport.learner.onnx import export
 from cotransport.settings.sections import Schedule
 from tests.conftest import blobs, classifier
@@ -46,4 +49,26 @@ def test_a_missing_library_is_named_with_the_remedy(tmp_path: Path, monkeypatch:
     clf = classifier("replay").learn(blobs(2, 4))
     with pytest.raises(ConfigError, match=r"pip install 'cotransport\[onnx\]'"):
         export(clf.predictor(), tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    predictor = classifier("replay").learn(blobs(2, 4)).predictor()
+    for place in (tmp_path, tmp_path / "nowhere" / "m.onnx"):
+        with pytest.raises(ConfigError, match="not a place for a file"):
+            export(predictor, place)
+
+
+def test_class_means_need_exemplars(tmp_path: Path) -> None:
+    clf = classifier("finetune").learn(blobs(2, 4)).set_params(method={"name": "finetune", "predict_with": "ncm"})
+    with pytest.raises(ModelError, match="needs an exemplar of every class"):
+        export(clf.predictor(), tmp_path / "m.onnx")
+
+
+def test_a_network_that_predicts_something_else_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    predictor = classifier("replay").learn(blobs(2, 4)).predictor()
+    session = SimpleNamespace(run=lambda *_: (np.zeros((2, 2), np.float32),))
+    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *_, **__: session)
+    with pytest.raises(ModelError, match="predicts something else than the model"):
+        export(predictor, tmp_path / "m.onnx")
     assert not list(tmp_path.iterdir())
