@@ -1,5 +1,12 @@
+"""The classifier as its users see it: learn, predict, save and load."""
+
+from __future__ import annotations
+
 import copy
+import inspect
+import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,314 +17,290 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 
 from cotransport import IncrementalClassifier
-from cotransport.data import EncodedImages, LabelledImages, PixelImages
-from cotransport.errors import ConfigError, CotransportWarning, DataError, TrainingError
-from cotransport.networks.fast_net import FastNet
-from cotransport.settings.sections import Augmentation, Budget, Schedule
-from cotransport.training.loop import TrainingProgress
+from cotransport.data import LabelledImages
+from cotransport.errors import ConfigError, CotransportWarning, DataError, ModelError
+from cotransport.learner.settings import LearnerSettings
+from cotransport.model.store import ModelStore
+from cotransport.settings.sections import Budget, Device, Schedule
 from tests.conftest import blobs
+from tests.learner.helpers import Tasks, classifier, module
 
-QUICK = Schedule(epochs=6, batch_size=16, learning_rate=0.1)
-STILL = Augmentation(crop_padding=0, flip=False)
-Tasks = tuple[LabelledImages, LabelledImages]
-
-
-def classifier(method: object = "replay", **settings: object) -> IncrementalClassifier:
-    defaults: dict[str, object] = {"schedule": QUICK, "augmentation": STILL, "device": {"accelerator": "cpu"}}
-    return IncrementalClassifier(method, "resnet8", **(defaults | settings))  # type: ignore[arg-type]
+SHORT = Schedule(epochs=1, batch_size=16)
 
 
-def test_it_learns_predicts_and_scores(two_tasks: Tasks) -> None:
-    clf = classifier()
-    assert clf.learn(two_tasks[0]) is clf
-    clf.learn(two_tasks[1])
-    assert clf.classes_.tolist() == ["class 0", "class 1", "class 2", "class 3"]
-    test = blobs(4, 10, seed=9)
-    probabilities = clf.predict_proba(test)
-    assert probabilities.shape == (40, 4)
-    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
-    predicted = clf.predict(test)
-    assert (predicted == clf.classes_[probabilities.argmax(axis=1)]).all()
-    truth = np.array(test.classes)[test.labels.numpy()]
-    assert clf.score(test) == (predicted == truth).mean() > 0.8
-
-
-def test_arrays_with_labels() -> None:
-    data = blobs(3, 12)
-    pixels = data.images.pixels.numpy()  # type: ignore[union-attr]
-    clf = classifier().learn(pixels, _names(data))
-    assert clf.classes_.tolist() == ["ant", "bee", "cat"]
-    assert set(clf.predict(pixels)) <= {"ant", "bee", "cat"}
-    assert clf.score(pixels, _names(data)) > 0.8
-
-
-def _names(data: LabelledImages) -> list[str]:
+def names(data: LabelledImages) -> list[str]:
     return [("ant", "cat", "bee")[label] for label in data.labels.tolist()]
 
 
-def test_whole_numbers_as_labels() -> None:
-    data = blobs(2, 12)
-    pixels = data.images.pixels.numpy()  # type: ignore[union-attr]
-    clf = classifier().learn(pixels, data.labels.numpy() + 5)
-    assert clf.classes_.tolist() == [5, 6]
-    assert clf.predict(pixels[:1]).dtype.kind == "i"
-
-
-def test_folders_and_files(tmp_path: Path) -> None:
-    data = blobs(2, 6)
-    for i, label in enumerate(data.labels.tolist()):
-        folder = tmp_path / "week1" / ("cat", "dog")[label]
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(data.images.item(i)).save(folder / f"{i}.png")
-    clf = classifier().learn(str(tmp_path / "week1"))
-    assert clf.classes_.tolist() == ["cat", "dog"]
-    files = sorted((tmp_path / "week1").rglob("*.png"))
-    assert len(clf.predict(files)) == 12
-    assert clf.predict(str(files[0])).tolist() == clf.predict([files[0]]).tolist()
-
-
-def test_exemplars_survive_their_files(tmp_path: Path) -> None:
-    rng = np.random.RandomState(0)
-    files = []
-    for i in range(8):
-        path = tmp_path / f"{i}.png"
-        Image.fromarray(rng.randint(0, 255, (80 + i, 90, 3)).astype(np.uint8)).save(path)
-        files.append(path)
-    clf = classifier(image_size=72, memory=Budget(per_class=2), schedule=Schedule(epochs=1, batch_size=8))
-    clf.learn(files[:4], ["a", "a", "b", "b"])
-    assert isinstance(clf.state_.memory.exemplars[0], EncodedImages)
-    for path in files[:4]:
-        path.unlink()
-    clf.learn(files[4:], ["c", "c", "d", "d"])
-    assert len(clf.state_.memory) == 8
-
-
-def test_a_known_class_is_refused_and_nothing_changes(two_tasks: Tasks) -> None:
-    clf = classifier().learn(two_tasks[0])
-    before = clf.state_
-    with pytest.raises(DataError, match=r"'class 0' is known already.*known_classes='extend'"):
-        clf.learn(two_tasks[0])
-    assert clf.state_ is before
-
-
-def test_partial_fit_adds_classes_and_data(two_tasks: Tasks) -> None:
-    clf = classifier(memory=Budget(per_class=5))
-    clf.partial_fit(two_tasks[0])
-    mixed = blobs(3, 8, seed=4)  # classes 0 and 1 again, and 2
-    clf.partial_fit(mixed)
-    assert clf.classes_.tolist() == ["class 0", "class 1", "class 2"]
-    assert clf.state_.task_sizes == (2, 1)
-    assert [len(images) for images in clf.state_.memory.exemplars] == [5, 5, 5]
-    clf.partial_fit(blobs(3, 8, seed=5))
-    assert clf.state_.task_sizes == (2, 1, 0)
-    assert clf.score(blobs(3, 10, seed=6)) > 0.8
-
-
-def test_fit_starts_anew(two_tasks: Tasks) -> None:
-    clf = classifier().learn(two_tasks[0])
-    clf.fit(two_tasks[1])
-    assert clf.classes_.tolist() == ["class 2", "class 3"]
-
-
-def test_initialise_is_the_first_half_of_learn(two_tasks: Tasks) -> None:
-    clf = classifier().learn(two_tasks[0])
-    before = clf.state_
-    begun = clf.initialise(two_tasks[1])
-    assert clf.state_ is before
-    assert begun.classes_.tolist() == ["class 0", "class 1", "class 2", "class 3"]
-    old = before.network.state_dict()
-    for name, value in begun.state_.network.state_dict().items():
-        assert torch.equal(value[:2] if name == "head.weight" else value, old[name])
-
-
-def test_memory_is_shared_equally(two_tasks: Tasks) -> None:
-    clf = classifier(memory=Budget(total=9)).learn(two_tasks[0])
-    assert [len(images) for images in clf.state_.memory.exemplars] == [4, 4]
-    first = clf.state_.memory
-    clf.learn(two_tasks[1])
-    assert [len(images) for images in clf.state_.memory.exemplars] == [2, 2, 2, 2]
-    for class_before, class_after in zip(first.exemplars, clf.state_.memory.exemplars, strict=False):
-        assert torch.equal(class_before.pixels[:2], class_after.pixels)  # type: ignore[union-attr]
-
-
-def test_a_budget_that_leaves_no_exemplars_is_told(two_tasks: Tasks) -> None:
-    with pytest.warns(CotransportWarning, match="no exemplar for each of 2 classes"):
-        classifier(memory=Budget(total=1)).learn(two_tasks[0])
-
-
-def test_a_failed_task_leaves_the_model_as_it_was(two_tasks: Tasks) -> None:
-    clf = classifier().learn(two_tasks[0])
-    before, probabilities = clf.state_, clf.predict_proba(two_tasks[0])
-    weights = copy.deepcopy(before.network.state_dict())
-    clf.set_params(schedule=Schedule(epochs=2, batch_size=16, learning_rate=1e30, shape="constant"))
-    with pytest.raises(TrainingError, match="not finite"):
+class TestLearnAndPredict:
+    def test_it_learns_predicts_and_scores(self, two_tasks: Tasks) -> None:
+        clf = classifier()
+        assert clf.learn(two_tasks[0]) is clf
         clf.learn(two_tasks[1])
-    assert clf.state_ is before
-    assert all(torch.equal(value, weights[name]) for name, value in before.network.state_dict().items())
-    np.testing.assert_array_equal(clf.predict_proba(two_tasks[0]), probabilities)
+        assert clf.classes_.tolist() == ["class 0", "class 1", "class 2", "class 3"]
+        test = blobs(4, 10, seed=9)
+        probabilities = clf.predict_proba(test)
+        assert probabilities.shape == (40, 4)
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+        predicted = clf.predict(test)
+        assert (predicted == clf.classes_[probabilities.argmax(axis=1)]).all()
+        truth = np.array(test.classes)[test.labels.numpy()]
+        assert clf.score(test) == (predicted == truth).mean() > 0.8
+
+    def test_arrays_with_labels(self) -> None:
+        data = blobs(3, 12)
+        pixels = data.images.pixels.numpy()  # type: ignore[union-attr]
+        clf = classifier().learn(pixels, names(data))
+        assert clf.classes_.tolist() == ["ant", "bee", "cat"]
+        assert set(clf.predict(pixels)) <= {"ant", "bee", "cat"}
+        assert clf.score(pixels, names(data)) > 0.8
+
+    def test_whole_numbers_as_labels(self) -> None:
+        data = blobs(2, 12)
+        pixels = data.images.pixels.numpy()  # type: ignore[union-attr]
+        clf = classifier(schedule=SHORT).learn(pixels, data.labels.numpy() + 5)
+        assert clf.classes_.tolist() == [5, 6]
+        assert clf.predict(pixels[:1]).dtype.kind == "i"
+
+    def test_folders_and_files(self, tmp_path: Path) -> None:
+        data = blobs(2, 6)
+        for i, label in enumerate(data.labels.tolist()):
+            folder = tmp_path / "week1" / ("cat", "dog")[label]
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(data.images.item(i)).save(folder / f"{i}.png")  # type: ignore[arg-type]
+        clf = classifier(schedule=SHORT).learn(str(tmp_path / "week1"))
+        assert clf.classes_.tolist() == ["cat", "dog"]
+        paths = sorted((tmp_path / "week1").rglob("*.png"))
+        assert len(clf.predict(paths)) == 12
+        assert clf.predict(str(paths[0])).tolist() == clf.predict([paths[0]]).tolist()
+
+    def test_images_of_another_size_are_resized(self, two_tasks: Tasks) -> None:
+        clf = classifier().learn(two_tasks[0])
+        larger = two_tasks[0].images.pixels.repeat_interleave(2, dim=1).repeat_interleave(2, dim=2)  # type: ignore[union-attr]
+        agree = clf.predict(larger.numpy()) == clf.predict(two_tasks[0])
+        assert agree.mean() > 0.9
+        clf.learn(larger.numpy(), ["large"] * len(larger))
+        assert clf.state_.image_size == 8
+
+    def test_a_known_class_is_refused_and_nothing_changes(self, two_tasks: Tasks) -> None:
+        clf = classifier(schedule=SHORT).learn(two_tasks[0])
+        before = clf.state_
+        with pytest.raises(DataError, match=r"'class 0', 'class 1': known already.*known_classes='extend'"):
+            clf.learn(two_tasks[0])
+        assert clf.state_ is before
+        with pytest.raises(ConfigError, match="known_classes: give 'refuse' or 'extend', not 'replace'"):
+            clf.learn(two_tasks[0], known_classes="replace")  # type: ignore[arg-type]
+        assert clf.learn(two_tasks[0], known_classes="extend").state_.task_sizes == (2, 0)
+
+    def test_learn_has_no_plumbing(self) -> None:
+        parameters = inspect.signature(IncrementalClassifier.learn).parameters
+        assert list(parameters) == ["self", "images", "labels", "known_classes"]
+
+    def test_partial_fit_adds_classes_and_images(self, two_tasks: Tasks) -> None:
+        clf = classifier(memory=Budget(per_class=5))
+        clf.partial_fit(two_tasks[0])
+        clf.partial_fit(blobs(3, 8, seed=4))  # classes 0 and 1 again, and 2
+        assert clf.classes_.tolist() == ["class 0", "class 1", "class 2"]
+        assert clf.state_.task_sizes == (2, 1)
+        assert [len(images) for images in clf.state_.memory.exemplars] == [5, 5, 5]
+        clf.partial_fit(blobs(3, 8, seed=5), classes=["class 0"])  # accepted, and not needed
+        assert clf.state_.task_sizes == (2, 1, 0)
+        assert clf.score(blobs(3, 10, seed=6)) > 0.8
+
+    def test_fit_starts_again(self, two_tasks: Tasks) -> None:
+        clf = classifier(schedule=SHORT).learn(two_tasks[0])
+        clf.fit(two_tasks[1])
+        assert clf.classes_.tolist() == ["class 2", "class 3"]
+
+    def test_initialise_is_the_first_half_of_learn(self, two_tasks: Tasks) -> None:
+        clf = classifier("coil", schedule=SHORT).learn(two_tasks[0])
+        before = clf.state_
+        grown = clf.initialise(two_tasks[1])
+        assert clf.state_ is before
+        assert grown.classes_.tolist() == ["class 0", "class 1", "class 2", "class 3"]
+        assert torch.equal(grown.state_.network.head.weight[:2], before.network.head.weight)
+        assert grown.built_from() == clf.learn(two_tasks[1]).built_from() != {}
+
+    def test_nothing_is_known_before_the_first_task(self) -> None:
+        clf = classifier()
+        for ask in (lambda: clf.predict(blobs(1, 1)), lambda: clf.classes_, lambda: clf.save("m"), clf.built_from):
+            with pytest.raises(NotFittedError, match="call learn first"):
+                ask()
+
+    def test_labels_of_another_type_are_refused(self, two_tasks: Tasks) -> None:
+        clf = classifier(schedule=SHORT).learn(two_tasks[0])
+        pixels = two_tasks[1].images.pixels  # type: ignore[union-attr]
+        with pytest.raises(DataError, match="some by whole numbers"):
+            clf.learn(pixels, [7] * len(pixels))
+
+    def test_images_of_classes_that_were_never_learned_count_as_wrong(self, two_tasks: Tasks) -> None:
+        clf = classifier().learn(two_tasks[0])
+        with pytest.warns(CotransportWarning, match="the class 'class 2' was never learned, nor 1 more"):
+            assert clf.score(blobs(4, 10, seed=9)) <= 0.5
+
+    def test_score_takes_weights(self, two_tasks: Tasks) -> None:
+        clf = classifier(schedule=SHORT).learn(two_tasks[0])
+        is_right = clf.predict(two_tasks[0]) == np.array(two_tasks[0].classes)[two_tasks[0].labels.numpy()]
+        assert clf.score(two_tasks[0], sample_weight=is_right + 1e-9) == pytest.approx(1)
 
 
-def test_nearest_class_mean(two_tasks: Tasks) -> None:
-    clf = classifier({"name": "replay", "predict_with": "ncm"}).learn(two_tasks[0]).learn(two_tasks[1])
-    test = blobs(4, 5, seed=8)
-    scores = clf.scores(test)
-    assert scores.ncm is not None
-    assert (clf.predict(test) == clf.classes_[scores.ncm.argmax(dim=1).numpy()]).all()
-    # by hand: mean of unit features of each class's exemplars, nearest by distance
-    network = clf.state_.network
-    with torch.no_grad():
-        features = nn.functional.normalize(network(test.images.pixels.permute(0, 3, 1, 2)).features)  # type: ignore[union-attr]
-        means = []
-        for images in clf.state_.memory.exemplars:
-            units = nn.functional.normalize(network(images.pixels.permute(0, 3, 1, 2)).features)  # type: ignore[union-attr]
-            means.append(nn.functional.normalize(units.mean(dim=0), dim=0))
-    nearest = torch.cdist(features, torch.stack(means)).argmin(dim=1)
-    assert (clf.predict(test) == clf.classes_[nearest.numpy()]).all()
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"schedule": {"epoch": 3}}, r"schedule: epoch: unknown key; did you mean 'epochs'"),
+            ({"memory": 2000}, r"memory: give Budget\(\.\.\.\) or a dictionary"),
+            ({"method": "repaly"}, r"'repaly' is not a method"),
+            ({"method": 3}, r"3 is neither a method's name"),
+            ({"image_size": -4}, r"image_size: give a whole number from 1 to .*, not -4"),
+            ({"seed": -1}, r"seed: give a whole number from 0"),
+            (
+                {"backbone": nn.Sequential(nn.Flatten(), nn.Linear(7, 3))},
+                r"backbone: does not take images of 8 x 8 pixels",
+            ),
+        ],
+    )
+    def test_wrong_ones_are_found_before_the_training(
+        self, settings: dict[str, object], message: str, two_tasks: Tasks
+    ) -> None:
+        with pytest.raises(ConfigError, match=message):
+            classifier().set_params(**settings).learn(two_tasks[0])
+
+    def test_are_one_validated_value(self) -> None:
+        clf = classifier({"name": "coil", "reg": 0.1}, memory={"per_class": 3}, seed=5)
+        settings = clf.settings()
+        assert isinstance(settings, LearnerSettings)
+        assert (settings.memory, settings.seed) == (Budget(per_class=3), 5)
+        assert clf.get_params()["memory"] == {"per_class": 3}  # as it was given
+
+    def test_a_users_own_module_is_copied(self, two_tasks: Tasks) -> None:
+        own = nn.Sequential(nn.Flatten(), nn.Linear(192, 12))
+        weights = own[1].weight.detach().clone()
+        clf = classifier(backbone=own).learn(two_tasks[0]).learn(two_tasks[1])
+        assert clf.state_.network.dimension == 12
+        assert torch.equal(own[1].weight, weights)
+        assert clf.score(blobs(4, 10, seed=3)) > 0.8
+
+    def test_a_copy_from_settings_and_state_is_the_classifier(self, two_tasks: Tasks) -> None:
+        clf = classifier(schedule=SHORT).learn(two_tasks[0])
+        twin = clone(clf)
+        twin.state_ = copy.deepcopy(clf.state_)
+        test = blobs(4, 6, seed=7)
+        np.testing.assert_array_equal(twin.predict_proba(test), clf.predict_proba(test))
+        clf.learn(two_tasks[1])
+        twin.learn(two_tasks[1])
+        np.testing.assert_array_equal(twin.predict_proba(test), clf.predict_proba(test))
+
+    def test_it_can_be_copied_and_pickled_by_its_user(self, two_tasks: Tasks) -> None:
+        clf = classifier(schedule=SHORT).learn(two_tasks[0])
+        expected = clf.predict_proba(two_tasks[0])
+        for twin in (copy.deepcopy(clf), pickle.loads(pickle.dumps(clf))):
+            np.testing.assert_array_equal(twin.predict_proba(two_tasks[0]), expected)
 
 
-def test_nearest_class_mean_without_exemplars(two_tasks: Tasks) -> None:
-    """Said before the training, and again where a classifier without exemplars is asked to predict so."""
-    ncm = {"name": "finetune", "predict_with": "ncm"}
-    with pytest.raises(ConfigError, match="needs an exemplar of every class"):
-        classifier(ncm).learn(two_tasks[0])
-    clf = classifier("finetune").learn(two_tasks[0]).set_params(method=ncm)
-    with pytest.raises(ConfigError, match="needs an exemplar of every class"):
+class TestPredictor:
+    def test_is_kept_until_the_state_or_the_settings_change(self, two_tasks: Tasks) -> None:
+        clf = classifier(schedule=SHORT).learn(two_tasks[0])
+        kept = clf.predictor()
+        assert clf.predictor() is kept
+        clf.set_params(seed=7)
+        assert clf.predictor() is not kept
+        kept = clf.predictor()
+        clf.learn(two_tasks[1])
+        assert clf.predictor() is not kept
+        assert clf.predictor().state is clf.state_
+
+    def test_predicting_changes_no_attribute(self, two_tasks: Tasks) -> None:
+        clf = classifier("icarl", schedule=SHORT).learn(two_tasks[0])
+        before = dict(vars(clf))
         clf.predict(two_tasks[0])
+        assert vars(clf) == before
+
+    def test_another_prediction_can_be_chosen_after_learning(self, two_tasks: Tasks) -> None:
+        clf = classifier(schedule=SHORT).learn(two_tasks[0])
+        scores = clf.scores(two_tasks[1])
+        assert scores.ncm is not None
+        assert (clf.predict(two_tasks[1]) == clf.classes_[scores.head.argmax(dim=1).numpy()]).all()
+        clf.set_params(method={"name": "replay", "predict_with": "ncm"})
+        assert (clf.predict(two_tasks[1]) == clf.classes_[scores.ncm.argmax(dim=1).numpy()]).all()
+
+    def test_without_exemplars_class_means_cannot_be_chosen(self, two_tasks: Tasks) -> None:
+        clf = classifier("finetune", schedule=SHORT).learn(two_tasks[0])
+        clf.set_params(method={"name": "finetune", "predict_with": "ncm"})
+        with pytest.raises(ConfigError, match="needs an exemplar of every class"):
+            clf.predict(two_tasks[0])
+
+    def test_other_statistics_of_colours_may_be_chosen(self, two_tasks: Tasks) -> None:
+        statistics = [np.full((2, 3), value) for value in (50.0, 60.0)]
+        clf = classifier(schedule=SHORT, normalisation=statistics[0]).learn(two_tasks[0])
+        clf.predict(two_tasks[0])
+        clf.set_params(normalisation=statistics[1])
+        assert clf.predict(two_tasks[0]).shape == (48,)
 
 
-def test_nothing_learned_yet() -> None:
-    clf = classifier()
-    for asked in (lambda: clf.predict(blobs(1, 1)), lambda: clf.classes_):
-        with pytest.raises(NotFittedError, match="call learn first"):
-            asked()
+class TestSaveAndLoad:
+    def test_what_is_saved_is_loaded(self, two_tasks: Tasks, tmp_path: Path) -> None:
+        clf = classifier({"name": "coil", "reg": 0.1}, schedule=SHORT, seed=3).learn(two_tasks[0])
+        assert clf.save(tmp_path / "m") == 1
+        clf.learn(two_tasks[1])
+        assert clf.save(str(tmp_path / "m")) == 2
+        test = blobs(4, 5, seed=2)
+        loaded = IncrementalClassifier.load(tmp_path / "m", device=Device(accelerator="cpu"))
+        np.testing.assert_array_equal(loaded.predict_proba(test), clf.predict_proba(test))
+        assert loaded.settings() == clf.settings()
+        assert loaded.built_from() == clf.built_from()
+        first = IncrementalClassifier.load(tmp_path / "m", 1, device={"accelerator": "cpu"})
+        assert first.classes_.tolist() == ["class 0", "class 1"]
+        assert ModelStore(tmp_path / "m").manifest().version(2).parent == 1
 
+    def test_whole_numbers_as_names_stay_whole_numbers(self, tmp_path: Path) -> None:
+        images = blobs(2, 6).images.pixels  # type: ignore[union-attr]
+        classifier(schedule=SHORT).learn(images, [7] * 6 + [3] * 6).save(tmp_path / "m")
+        assert IncrementalClassifier.load(tmp_path / "m").classes_.tolist() == [3, 7]
 
-def test_scikit_learns_manners(two_tasks: Tasks) -> None:
-    clf = classifier(memory={"per_class": 3}, seed=5).learn(two_tasks[0])
-    twin = clone(clf)
-    assert twin.get_params()["memory"] == {"per_class": 3}
-    assert not hasattr(twin, "state_")
-    assert "per_class" in repr(clf)
+    def test_a_folder_of_something_else_is_refused(self, two_tasks: Tasks, tmp_path: Path) -> None:
+        (tmp_path / "photos").mkdir()
+        (tmp_path / "photos" / "a.jpg").write_text("")
+        clf = classifier(schedule=SHORT).learn(two_tasks[0])
+        for place in (tmp_path / "photos", tmp_path / "photos" / "a.jpg"):
+            with pytest.raises(ModelError):
+                clf.save(place)
+            with pytest.raises(ModelError):
+                IncrementalClassifier.load(place)
+        with pytest.raises(ModelError, match="no such folder"):
+            IncrementalClassifier.load(tmp_path / "nowhere")
 
+    def test_a_users_own_module_is_given_again(self, two_tasks: Tasks, tmp_path: Path) -> None:
+        clf = classifier(backbone=module(), schedule=SHORT).learn(two_tasks[0])
+        clf.save(tmp_path / "m")
+        with pytest.raises(ModelError, match=r"load\(..., backbone=module\)"):
+            IncrementalClassifier.load(tmp_path / "m")
+        own = module()
+        before = [parameter.clone() for parameter in own.parameters()]
+        loaded = IncrementalClassifier.load(tmp_path / "m", backbone=own)
+        assert torch.equal(loaded.scores(blobs(2, 3)).head, clf.scores(blobs(2, 3)).head)
+        assert all(torch.equal(a, b) for a, b in zip(before, own.parameters(), strict=True))
+        other = nn.Sequential(nn.Conv2d(3, 5, 3), nn.ReLU(), nn.Flatten(), nn.Linear(180, 6))
+        with pytest.raises(ModelError, match="Give a module of the same architecture"):
+            IncrementalClassifier.load(tmp_path / "m", backbone=other)
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"schedule": {"epoch": 3}}, r"schedule: epoch: unknown key; did you mean 'epochs'"),
-        ({"memory": 2000}, r"memory: give Budget\(\.\.\.\) or a dictionary"),
-        ({"method": "repaly"}, r"'repaly' is not a method"),
-        ({"method": 3}, r"3 is not a method's name"),
-        ({"image_size": -4}, r"image_size: give a whole number from 1 to .*, not -4"),
-        ({"seed": -1}, r"seed: give a whole number from 0"),
-        ({"backbone": nn.Sequential(nn.Flatten(), nn.Linear(7, 3))}, r"backbone: does not take images of 8 x 8 pixels"),
-    ],
-)
-def test_wrong_settings(two_tasks: Tasks, settings: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        classifier().set_params(**settings).learn(two_tasks[0])
+    def test_buffers_of_a_users_module_may_be_of_any_dtype_and_infinite(self, tmp_path: Path) -> None:
+        def masked() -> nn.Module:
+            made = nn.Sequential(nn.Flatten(), nn.Linear(8 * 8 * 3, 4))
+            made.register_buffer("mask", torch.full((2,), float("-inf"), dtype=torch.float64))
+            return made
 
+        data = blobs(2, 8)
+        clf = classifier(backbone=masked(), schedule=SHORT).learn(data)
+        clf.save(tmp_path / "m")
+        again = IncrementalClassifier.load(tmp_path / "m", backbone=masked(), device=Device(accelerator="cpu"))
+        np.testing.assert_array_equal(again.predict_proba(data), clf.predict_proba(data))
+        assert again.state_.network.backbone.get_buffer("mask").dtype == torch.float64
 
-def test_mixed_kinds_of_labels(two_tasks: Tasks) -> None:
-    clf = classifier().learn(two_tasks[0])
-    pixels = two_tasks[1].images.pixels  # type: ignore[union-attr]
-    with pytest.raises(DataError, match="some by whole numbers"):
-        clf.learn(pixels, [7] * len(pixels))
-
-
-def test_an_empty_class(two_tasks: Tasks) -> None:
-    data = two_tasks[0]
-    named = LabelledImages(data.images, data.labels, (*data.classes, "ghost"))
-    with pytest.raises(DataError, match="'ghost' has no images"):
-        classifier().learn(named)
-
-
-def test_a_users_own_module(two_tasks: Tasks) -> None:
-    module = nn.Sequential(nn.Flatten(), nn.Linear(192, 12))
-    weights = module[1].weight.detach().clone()
-    clf = IncrementalClassifier("replay", module, schedule=QUICK, augmentation=STILL, device={"accelerator": "cpu"})
-    clf.learn(two_tasks[0]).learn(two_tasks[1])
-    assert clf.state_.network.dimension == 12
-    assert torch.equal(module[1].weight, weights)  # a copy is trained
-    assert clf.score(blobs(4, 10, seed=3)) > 0.8
-
-
-def test_images_of_another_size_are_fitted(two_tasks: Tasks) -> None:
-    clf = classifier().learn(two_tasks[0])
-    larger = two_tasks[0].images.pixels.repeat_interleave(2, dim=1).repeat_interleave(2, dim=2)  # type: ignore[union-attr]
-    agree = clf.predict(larger.numpy()) == clf.predict(two_tasks[0])
-    assert agree.mean() > 0.9
-
-
-def test_everything_learned_is_in_the_state(two_tasks: Tasks) -> None:
-    """A classifier made from settings and state alone predicts and goes on learning like the original."""
-    clf = classifier().learn(two_tasks[0])
-    twin = clone(clf)
-    twin.state_ = copy.deepcopy(clf.state_)
-    test = blobs(4, 6, seed=7)
-    np.testing.assert_array_equal(twin.predict_proba(test), clf.predict_proba(test))
-    clf.learn(two_tasks[1])
-    twin.learn(two_tasks[1])
-    np.testing.assert_array_equal(twin.predict_proba(test), clf.predict_proba(test))
-
-
-def test_large_files_for_a_small_network_are_decoded_once(tmp_path: Path) -> None:
-    files = []
-    for i in range(4):
-        files.append(tmp_path / f"{i}.png")
-        Image.new("RGB", (100, 100), (60 * i, 0, 0)).save(files[-1])
-    clf = classifier(image_size=16, schedule=Schedule(epochs=1, batch_size=4))
-    clf.learn(files[:2], ["a", "b"]).learn(files[2:], ["c", "d"])
-    assert clf.state_.image_size == 16
-    assert all(isinstance(images, PixelImages) and images.size == 16 for images in clf.state_.memory.exemplars)
-
-
-def test_the_fast_nets_stem_is_set_by_the_first_task_and_stays() -> None:
-    first, second = blobs(2, 12), blobs(2, 12, first=2, seed=1)
-    quick = {"schedule": {"epochs": 1, "batch_size": 24}, "device": {"accelerator": "cpu"}}
-    clf = IncrementalClassifier("replay", {"name": "fast", "width": 8}, **quick).learn(first)
-    stem = clf.state_.network.state_dict()["backbone.stem"].clone()
-    other = IncrementalClassifier("replay", {"name": "fast", "width": 8}, **quick).learn(second)
-    assert not torch.equal(other.state_.network.state_dict()["backbone.stem"], stem)
-    clf.learn(second)
-    assert torch.equal(clf.state_.network.state_dict()["backbone.stem"], stem)
-
-
-def test_a_fresh_network_keeps_what_was_taken_from_the_first_tasks_images() -> None:
-    quick = {"schedule": {"epochs": 1, "batch_size": 24}, "device": {"accelerator": "cpu"}}
-    clf = IncrementalClassifier("oracle", {"name": "fast", "width": 8}, **quick).learn(blobs(2, 12))
-    first = clf.state_.network.state_dict()
-    clf.learn(blobs(2, 12, first=2, seed=1)).learn(blobs(2, 12, first=4, seed=2))
-    for name in ("mean", "deviation", "backbone.stem"):
-        assert torch.equal(clf.state_.network.state_dict()[name], first[name])
-
-
-def test_a_users_own_module_is_not_touched() -> None:
-    module = FastNet(8, 8)
-    quick = {"schedule": {"epochs": 1, "batch_size": 24}, "device": {"accelerator": "cpu"}}
-    clf = IncrementalClassifier("replay", module, **quick).learn(blobs(2, 12))
-    assert torch.equal(clf.state_.network.state_dict()["backbone.stem"], module.stem)
-
-
-@pytest.mark.parametrize(("method", "rates"), [("replay", [0.2, 0.1, 0.1]), ("oracle", [0.2, 0.2, 0.2])])
-def test_a_network_that_learns_on_may_have_a_rate_of_its_own(method: str, rates: list[float]) -> None:
-    schedule = Schedule(epochs=1, batch_size=40, shape="constant", learning_rate=0.2, later_learning_rate=0.1)
-    clf, found = IncrementalClassifier(method, "resnet8", schedule=schedule, device={"accelerator": "cpu"}), []
-    for task in range(3):
-        told: list[TrainingProgress] = []
-        clf.learn(blobs(1, 12, first=task), listener=told.append)
-        found.append(told[-1].learning_rate)
-    assert found == rates
-
-
-def test_a_teacher_has_the_networks_memory_format() -> None:
-    quick = {"schedule": {"epochs": 1, "batch_size": 24}, "device": {"accelerator": "cpu"}}
-    network = IncrementalClassifier("replay", {"name": "fast", "width": 8}, **quick).learn(blobs(2, 12)).state_.network
-    for name, module in network.frozen().backbone.named_modules():
-        if isinstance(module, torch.nn.Conv2d):
-            assert module.weight.is_contiguous(memory_format=torch.channels_last), name
-
-
-@pytest.mark.parametrize("epochs", [0, 1.5, "3"])
-def test_epochs_to_follow_must_be_whole(epochs: object) -> None:
-    with pytest.raises(ConfigError, match=r"epochs"):
-        IncrementalClassifier("replay", "resnet8").learn(blobs(2, 4), epochs=epochs)  # type: ignore[arg-type]
+    @pytest.mark.parametrize("backbone", ["fast", nn.Identity()])
+    def test_no_module_is_needed_where_the_backbone_has_a_name(
+        self, backbone: Any, two_tasks: Tasks, tmp_path: Path
+    ) -> None:
+        classifier(schedule=SHORT).learn(two_tasks[0]).save(tmp_path / "m")
+        with pytest.raises(ConfigError, match="nothing if it was made with a name"):
+            IncrementalClassifier.load(tmp_path / "m", backbone=backbone)

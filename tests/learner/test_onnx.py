@@ -1,13 +1,16 @@
+"""The ONNX file: what it predicts, and what its metadata says."""
+
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from cotransport.errors import ConfigError
+from cotransport.errors import ConfigError, ModelError
 from cotransport.learner.onnx import export
 from cotransport.settings.sections import Schedule
 from tests.conftest import blobs, classifier
@@ -17,33 +20,55 @@ pytest.importorskip("onnxscript")
 
 
 @pytest.mark.parametrize("method", ["coil", "bic", "wa", "icarl"])
-def test_it_answers_as_the_classifier_does(method: str, tmp_path: Path) -> None:
+def test_it_predicts_what_the_classifier_predicts(method: str, tmp_path: Path) -> None:
     clf = classifier(method).learn(blobs(2, 12)).learn(blobs(2, 12, first=2, seed=1))
-    export(clf, tmp_path / "m.onnx")
+    export(clf.predictor(), tmp_path / "m.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
     for count in (1, 7):  # any number of images
         test = blobs(4, count, seed=5)
-        (said,) = session.run(None, {"images": test.images.pixels.numpy()})  # type: ignore[union-attr]
-        np.testing.assert_allclose(said, clf.predict_proba(test), atol=1e-5)
+        (found,) = session.run(None, {"images": test.images.pixels.numpy()})  # type: ignore[union-attr]
+        np.testing.assert_allclose(found, clf.predict_proba(test), atol=1e-5)
     metadata = session.get_modelmeta().custom_metadata_map
     assert json.loads(metadata["classes"]) == clf.classes_.tolist()
     preprocessing = json.loads(metadata["preprocessing"])
     assert (preprocessing["image_size"], preprocessing["centre_share"]) == (8, 1.0)
 
 
-def test_of_large_images_the_middle_is_meant(tmp_path: Path) -> None:
+def test_large_images_are_cut_to_their_middle(tmp_path: Path) -> None:
     images = np.random.RandomState(0).randint(0, 255, (4, 72, 72, 3), np.uint8)
     clf = classifier("replay", schedule=Schedule(epochs=1, batch_size=4)).learn(images, ["é", "b", "é", "b"])
-    export(clf, tmp_path / "m.onnx")
+    export(clf.predictor(), tmp_path / "m.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
     metadata = session.get_modelmeta().custom_metadata_map
     assert json.loads(metadata["classes"]) == ["b", "é"]
     assert json.loads(metadata["preprocessing"])["centre_share"] == 0.875
 
 
-def test_without_its_libraries_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_named_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     clf = classifier("replay").learn(blobs(2, 4))
     with pytest.raises(ConfigError, match=r"pip install 'cotransport\[onnx\]'"):
-        export(clf, tmp_path / "m.onnx")
+        export(clf.predictor(), tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    predictor = classifier("replay").learn(blobs(2, 4)).predictor()
+    for place in (tmp_path, tmp_path / "nowhere" / "m.onnx"):
+        with pytest.raises(ConfigError, match="not a place for a file"):
+            export(predictor, place)
+
+
+def test_class_means_need_exemplars(tmp_path: Path) -> None:
+    clf = classifier("finetune").learn(blobs(2, 4)).set_params(method={"name": "finetune", "predict_with": "ncm"})
+    with pytest.raises(ModelError, match="needs an exemplar of every class"):
+        export(clf.predictor(), tmp_path / "m.onnx")
+
+
+def test_a_network_that_predicts_something_else_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    predictor = classifier("replay").learn(blobs(2, 4)).predictor()
+    session = SimpleNamespace(run=lambda *_: (np.zeros((2, 2), np.float32),))
+    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *_, **__: session)
+    with pytest.raises(ModelError, match="predicts something else than the model"):
+        export(predictor, tmp_path / "m.onnx")
     assert not list(tmp_path.iterdir())

@@ -1,11 +1,12 @@
-"""Scikit-learn's manners: its own checks, clone, parameters and pipelines.
+"""The classifier as an estimator of scikit-learn: its own checks, clones, parameters and pipelines.
 
-Its checks feed tables of numbers. `Tables` draws each row as a small picture and is otherwise the classifier itself, so
-that they check how it behaves, with a reason for each that has no meaning for pictures.
+Scikit-learn's checks use tables of numbers. `Tables` turns each row into a small image and is otherwise the classifier
+itself. `expected_failures` names the checks that do not apply, each with the reason.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,7 @@ from sklearn.utils.validation import validate_data
 from torch import nn
 
 from cotransport import IncrementalClassifier
+from cotransport.learner.settings import LearnerSettings
 from cotransport.settings.sections import Augmentation, Budget, Device, Schedule
 from tests.conftest import blobs, classifier
 
@@ -36,7 +38,7 @@ def small_module() -> nn.Module:
 
 
 class Tables(IncrementalClassifier):
-    """The classifier on tables: the columns of a row become brightnesses."""
+    """The classifier for tables: each column of a row becomes the brightness of some pixels."""
 
     def __init__(
         self,
@@ -56,11 +58,13 @@ class Tables(IncrementalClassifier):
     def fit(self, X: Any, y: Any = None) -> Tables:  # noqa: N803
         X, y = validate_data(self, X, y)  # noqa: N806
         check_classification_targets(y)
-        twin = clone(self)
-        if twin.backbone is None:
-            twin.backbone = small_module()
-        self.state_ = IncrementalClassifier.learn(twin, pictures(X), y).state_
+        self.state_ = IncrementalClassifier.learn(clone(self), pictures(X), y).state_
         return self
+
+    def settings(self) -> LearnerSettings:
+        twin = copy.copy(self)
+        twin.backbone = small_module() if self.backbone is None else self.backbone
+        return IncrementalClassifier.settings(twin)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> Tables:  # noqa: N803
         if not hasattr(self, "state_"):
@@ -73,8 +77,8 @@ class Tables(IncrementalClassifier):
         return super().predict(self._checked(X))
 
     def predict_proba(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803
-        # in the precision that the network computes in, by which scikit-learn chooses its tolerance: a matrix product
-        # rounds otherwise in a batch of another size
+        # scikit-learn chooses its tolerance by the dtype. The network computes in float32, and batches of different
+        # sizes are rounded differently
         return super().predict_proba(self._checked(X)).astype(np.float32)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:  # noqa: N803
@@ -91,45 +95,48 @@ class Tables(IncrementalClassifier):
 
 
 def pictures(X: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:  # noqa: N803
-    """uint8 (n, 4, 4, 3): the columns again and again, from dark to light."""
+    """Images, uint8 (n, 4, 4, 3): the columns of each row, repeated until all pixels have a brightness."""
     light = np.round(255 / (1 + np.exp(-np.asarray(X, dtype=np.float64).clip(-50, 50)))).astype(np.uint8)
     return np.resize(light.T, (SIDE * SIDE, len(light))).T.reshape(-1, SIDE, SIDE, 1).repeat(3, axis=3)
 
 
 def expected_failures(estimator: IncrementalClassifier) -> dict[str, str]:
-    settings = "sections of settings are immutable objects that check themselves; scikit-learn allows only plain values"
+    settings = "default values are immutable settings objects; scikit-learn allows only plain values"
     return {"check_parameters_default_constructible": settings}
 
 
+@pytest.mark.sklearn
 @parametrize_with_checks([Tables()], expected_failed_checks=expected_failures)
 def test_scikit_learns_own_checks(estimator: Tables, check: Callable[[Tables], None]) -> None:
     check(estimator)
 
 
-def test_the_classifier_itself_says_that_it_takes_no_tables() -> None:
+def test_the_classifier_itself_takes_images_and_no_tables() -> None:
     tags = IncrementalClassifier().__sklearn_tags__()
     assert not tags.input_tags.two_d_array
     assert tags.input_tags.three_d_array
     assert tags.estimator_type == "classifier"
 
 
-def test_a_clone_has_the_settings_and_has_learned_nothing() -> None:
+def test_a_clone_has_the_same_settings_and_has_learned_nothing() -> None:
     clf = classifier({"name": "coil", "reg": 0.1}, seed=5, image_size=8).learn(blobs(2, 10))
     twin = clone(clf)
     assert twin.get_params() == clf.get_params()
+    assert not hasattr(twin, "state_")
+    assert "reg" in repr(clf)
     with pytest.raises(NotFittedError):
         twin.predict(blobs(2, 1))
     assert twin.set_params(seed=6).get_params()["seed"] == 6
 
 
-def test_a_clone_of_one_with_a_module_has_its_weights() -> None:
+def test_a_clone_copies_a_users_own_module_with_its_weights() -> None:
     module = small_module()
     twin = clone(IncrementalClassifier("replay", module))
     assert twin.backbone is not module
     assert all(torch.equal(a, b) for a, b in zip(twin.backbone.parameters(), module.parameters(), strict=True))
 
 
-def test_in_a_pipeline() -> None:
+def test_it_works_in_a_pipeline_and_in_cross_validation() -> None:
     data = blobs(3, 20)
     names = np.array(data.classes)[data.labels.numpy()]
     images = data.images.pixels.numpy()  # type: ignore[union-attr]

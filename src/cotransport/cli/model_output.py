@@ -69,7 +69,7 @@ def show_outcome(model: Path, outcome: LessonOutcome, *, as_json: bool) -> None:
     """Show what a lesson led to."""
     report = outcome.report
     if as_json:
-        values = report.model_dump(mode="json")
+        values = report.model_dump(mode="json", by_alias=True)  # as in `metrics.json`
         print_json(
             {
                 "version": outcome.version,

@@ -266,7 +266,7 @@ def info(model: Model, as_json: AsJson = False) -> None:
     table = Table("", "version", "from", "classes", "accuracy", "accuracy lost", "size", "made", box=None)
     latest = facts["versions"][-SHOWN:]
     for one in latest:
-        lost = one.get("accuracy_lost")
+        lost = one.get("forgetting")
         table.add_row(
             "→" if one["version"] == facts["current"] else "",
             str(one["version"]),

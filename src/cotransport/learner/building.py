@@ -72,6 +72,10 @@ def restored_network(
             head = settings.method.make_head(dimension, settings.head)
             head.grow(classes)
             network = Network(backbone, head, torch.zeros(3), torch.ones(3))
+    except ConfigError as error:
+        if is_module:
+            raise  # most likely about the user's own argument
+        raise ModelError(f"the model's network cannot be built; it may belong to a later release: {error}") from None
     except (RuntimeError, MemoryError, OverflowError) as error:  # sizes that no network could have
         raise ModelError(f"the model's network cannot be built ({error}). Restore it from a backup") from None
     _check_weights(network, tensors, is_module=is_module)

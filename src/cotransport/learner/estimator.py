@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -236,9 +237,9 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def predictor(self) -> Predictor:
         """The current state, ready to predict. Class means are kept until the state or the settings change."""
         state, settings = self._state(), self.settings()
-        kept: Predictor | None = self.__dict__.get("_predictor")
+        kept = _PREDICTORS.get(self)
         if kept is None or kept.state is not state or kept.settings != settings:
-            kept = self._predictor = Predictor(state, settings)
+            kept = _PREDICTORS[self] = Predictor(state, settings)
         return kept
 
     def _images(self, settings: LearnerSettings, images: object, labels: object) -> LabelledImages:
@@ -253,3 +254,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         if not hasattr(self, "state_"):
             raise NotFittedError("this classifier has not learned anything yet: call learn first")
         return self.state_
+
+
+_PREDICTORS: WeakKeyDictionary[IncrementalClassifier, Predictor] = WeakKeyDictionary()
+"""The predictor of each classifier. It is no attribute: scikit-learn expects that predicting does not change any."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import torch
@@ -73,8 +73,11 @@ class LearnerSettings:
         check_whole_number("seed", checked.seed, at_least=0)
         if checked.image_size is not None:
             check_whole_number("image_size", checked.image_size, 1, sections.LARGEST_IMAGE)
-        colour_statistics(checked.normalisation)
-        return checked
+        statistics = colour_statistics(checked.normalisation)
+        if statistics is None or isinstance(checked.normalisation, str):
+            return checked
+        # plain numbers, so that settings can be compared: arrays cannot
+        return replace(checked, normalisation=tuple(tuple(part.tolist()) for part in statistics))
 
     @classmethod
     def from_plain(
@@ -147,9 +150,10 @@ def colour_statistics(normalisation: object) -> tuple[Tensor, Tensor] | None:
         normalisation = IMAGENET if normalisation == "imagenet" else None
     try:
         mean, deviation = torch.tensor(normalisation, dtype=torch.float32).unbind()
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, IndexError, OverflowError):
         mean = deviation = torch.empty(0)
-    if mean.shape != (3,) or not bool(torch.isfinite(mean).all()) or not bool((deviation > 0).all()):
+    is_finite = bool(torch.isfinite(mean).all()) and bool(torch.isfinite(deviation).all())
+    if mean.shape != (3,) or not is_finite or not bool((deviation > 0).all()):
         raise ConfigError(
             "normalisation: give 'images', 'imagenet', or three means and three deviations above 0, such as "
             "((124, 116, 104), (58, 57, 57))"

@@ -39,7 +39,7 @@ def describe(path: Path) -> dict[str, Any]:
             "exemplars": own.exemplars,
             "held_out": own.held_out,
             "accuracy": report and report.accuracy,
-            "accuracy_lost": report and report.accuracy_lost,
+            "forgetting": report and report.accuracy_lost,  # the key of earlier releases
         }
         versions.append(entry)
         if report is not None:

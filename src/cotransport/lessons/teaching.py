@@ -18,7 +18,7 @@ from cotransport.data import Label, LabelledImages
 from cotransport.data.fingerprint import fingerprint
 from cotransport.data.memory import Memory
 from cotransport.data.splits import Splits
-from cotransport.errors import ConfigError, CotransportWarning, DataError, ModelError, TrainingError
+from cotransport.errors import ConfigError, CotransportWarning, ModelError, TrainingError
 from cotransport.jobs import Job, JobRecord, Listener, NullListener
 from cotransport.learner.learning import check_new_classes, learned
 from cotransport.learner.prediction import Predictor
@@ -79,7 +79,7 @@ def learn(
         with jobs.uninterrupted():
             try:
                 outcome = _teach(model, lesson, job, options, listener)
-            except (ConfigError, DataError, TrainingError):  # it would fail in the same way again
+            except (ConfigError, TrainingError):  # it would fail in the same way again
                 job.remove()
                 raise
         return outcome

@@ -1,0 +1,75 @@
+"""Accuracy on held-out images, before and after a lesson, and on other data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cotransport import IncrementalClassifier
+from cotransport.data.memory import Memory
+from cotransport.errors import DataError, ModelError
+from cotransport.lessons.comparison import compare, evaluate
+from cotransport.lessons.records import mean_accuracy, read_report
+from cotransport.model.store import ModelStore
+from tests.conftest import blobs, classifier
+from tests.lessons.helpers import write
+
+
+class TestCompare:
+    def test_each_class_is_tested_by_both_classifiers(self, model: Path) -> None:
+        before, after = (IncrementalClassifier.load(model, number) for number in (1, 2))
+        held_out = ModelStore(model).read().held_out
+        found = compare(before.predictor(), after.predictor(), held_out)
+        assert [(one.name, one.images) for one in found] == [(f"class {number}", 2) for number in range(4)]
+        for number, images in enumerate(held_out.exemplars):
+            assert found[number].after == 100 * np.mean(after.predict(images) == f"class {number}")
+            if number < 2:
+                assert found[number].before == 100 * np.mean(before.predict(images) == f"class {number}")
+            else:
+                assert found[number].before is None
+
+    def test_a_first_lesson_has_nothing_before_it(self, beginner: Path) -> None:
+        clf = IncrementalClassifier.load(beginner)
+        found = compare(None, clf.predictor(), ModelStore(beginner).read().held_out)
+        assert [one.before for one in found] == [None, None]
+        assert all(one.after is not None for one in found)
+
+    def test_a_class_without_held_out_images_has_no_accuracy(self, model: Path) -> None:
+        before, after = (IncrementalClassifier.load(model, number).predictor() for number in (1, 2))
+        images = ModelStore(model).read().held_out.exemplars
+        held_out = Memory((images[0], images[1].first(0), images[2].first(0), images[3]))
+        found = compare(before, after, held_out)
+        assert [one.images for one in found] == [2, 0, 0, 2]
+        assert [one.after is None for one in found] == [False, True, True, False]
+        assert [one.before is None for one in found] == [False, True, True, True]
+        assert [one.after for one in compare(before, after, Memory())] == [None] * 4
+
+
+class TestEvaluate:
+    def test_held_out_images_give_what_the_lesson_reported(self, model: Path) -> None:
+        store = ModelStore(model)
+        report = read_report(store, store.manifest().version(2))
+        assert report is not None
+        assert [one.after for one in evaluate(model)] == [one.after for one in report.per_class]
+
+    def test_an_earlier_version_can_be_evaluated(self, model: Path) -> None:
+        assert [one.name for one in evaluate(model, version=1)] == ["class 0", "class 1"]
+
+    def test_other_data_can_be_evaluated(self, model: Path, first: Path) -> None:
+        found = evaluate(model, str(first))
+        assert [(one.name, one.images) for one in found] == [("class 0", 20), ("class 1", 20)]
+        clf = IncrementalClassifier.load(model)
+        assert mean_accuracy(found, "after") == pytest.approx(100 * clf.score(str(first)))
+
+    def test_classes_that_were_never_learned_are_an_error(self, model: Path, tmp_path: Path) -> None:
+        strange = write(blobs(1, 2, first=9), tmp_path / "strange")
+        with pytest.raises(DataError, match="the class 'class 9' was never learned"):
+            evaluate(model, str(strange))
+
+    def test_a_model_without_held_out_images_needs_data(self, tmp_path: Path, first: Path) -> None:
+        classifier("replay").learn(blobs(2, 8)).save(tmp_path / "saved")
+        with pytest.raises(ModelError, match="no images were held out"):
+            evaluate(tmp_path / "saved")
+        assert len(evaluate(tmp_path / "saved", str(first))) == 2
