@@ -8,21 +8,24 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import fields
+from functools import lru_cache
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 from cotransport import losses
 from cotransport.data import Batch, Images, LabelledImages, PixelImages
 from cotransport.learner.state import State
+from cotransport.methods import Method
 from cotransport.networks.heads import CosineHead
 from cotransport.networks.network import Network, Output
 from cotransport.settings.sections import Augmentation, Device, Loss, Schedule
 from cotransport.training.loop import Trainer, TrainingControl
 from cotransport.training.objective import Moment, Objective
 from cotransport.training.task_data import TaskData
-from tests.conftest import blobs
+from tests.conftest import blobs, classifier
 
 CPU = Device(accelerator="cpu")
 STILL = Augmentation(crop_padding=0, flip=False)
@@ -101,8 +104,14 @@ def pictures(images: Images) -> list[bytes]:
     return sorted(image.contiguous().numpy().tobytes() for image in pixels(images))
 
 
+@lru_cache
+def three_classes(method: str) -> State:
+    """The state of a method that has learned three classes. Do not change it."""
+    return classifier(method, head={"linear_scale": 0.5}).learn(blobs(3, 8)).state_
+
+
 def second_task(first: State) -> tuple[Network, TaskData]:
-    """The network of three classes, grown by two with random weights; and the data of two new classes."""
+    """The network of `three_classes`, grown by two classes with random weights; and the data of two new classes."""
     new = blobs(2, 8, first=3)
     names = (*first.classes, *new.classes)
     network = copy.deepcopy(first.network).eval()
@@ -116,6 +125,19 @@ def whole_batch(data: TaskData) -> Batch:
     """All images of a task in one batch."""
     everything = data.everything
     return Batch(pixels(everything.images).permute(0, 3, 1, 2), everything.labels, weight=1.0, total=len(everything))
+
+
+def trained_on(method: Method, network: Network, data: TaskData, monkeypatch: pytest.MonkeyPatch) -> list[list[bytes]]:
+    """The images of each training of a method. Nothing is trained."""
+    used: list[list[bytes]] = []
+
+    def fit(self: Trainer, network: Network, data: LabelledImages, objective: object) -> None:
+        used.append(pictures(data.images))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "fit", fit)
+        method.learn(network, data, quick_trainer(task=1))
+    return used
 
 
 def move_weights(network: Network) -> None:
