@@ -69,8 +69,8 @@ def table(figures: list[Figure], where: dict[str, object]) -> str:
     head = ("benchmark", "what", "measured", "target", "", "")
     lines = [f"| {' | '.join(cells)} |" for cells in (head, ("---",) * len(head), *map(row, figures))]
     machine = f"torch {where['torch']}, {where['threads']} threads, {where['device']}"
-    told = f"`make bench`, commit {where['commit']}, {machine}. What is compared took turns."
-    return "\n".join(["# Speed", "", told, "", *lines, ""])
+    source = f"`make bench`, commit {where['commit']}, {machine}. What is compared took turns."
+    return "\n".join(["# Speed", "", source, "", *lines, ""])
 
 
 if __name__ == "__main__":

@@ -204,18 +204,18 @@ def step_seconds(method: Method, backbone: str, classes: int, steps: int) -> tup
     def with_an_ideal_step(objective: Objective) -> Objective:
         def loss(batch: Batch, output: Output, moment: Moment) -> Tensor:
             synchronise()
-            begun = time.perf_counter()
+            started = time.perf_counter()
             ideal_step()
-            ideal.append(time.perf_counter() - begun)
+            ideal.append(time.perf_counter() - started)
             return objective(batch, output, moment)
 
         return Objective(loss)
 
     ideal_step()  # memory is set up
-    begun = time.perf_counter()
+    started = time.perf_counter()
     trainer.fit(network, images, lambda trained: with_an_ideal_step(method.objective(trained, data, trainer)))
     synchronise()
-    total = time.perf_counter() - begun
+    total = time.perf_counter() - started
     return sum(ideal) / steps, (total - sum(ideal)) / steps
 
 

@@ -39,9 +39,9 @@ def in_turns(variants: Mapping[str, Callable[[], object]], rounds: int) -> dict[
         run()  # memory is set up, caches are warm
     for number in range(rounds):
         for name in names if number % 2 else reversed(names):
-            begun = time.perf_counter()
+            started = time.perf_counter()
             variants[name]()
-            seconds[name].append(time.perf_counter() - begun)
+            seconds[name].append(time.perf_counter() - started)
     return seconds
 
 

@@ -40,9 +40,9 @@ def main(method: str = "replay", backbone: str = "fast") -> None:
     run = learning.our_training(chosen, network, TaskData(data, None, 10, 10, Loss()))
     run()
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         run()
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - started
     spent: dict[str, float] = defaultdict(float)
     for event in profiler.key_averages():
         spent[kind_of(event.key)] += event.self_cpu_time_total / 1e6

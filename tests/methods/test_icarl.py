@@ -1,4 +1,4 @@
-"""iCaRL: the prediction is the nearest mean of the exemplars' features, and the head is reported beside it."""
+"""iCaRL: the nearest mean of the exemplars' features is the prediction. The head is reported beside it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import torch
 from torch.nn import functional as F
 
 from cotransport.errors import ConfigError
+from cotransport.experiments.dry_run import dry_run
+from cotransport.experiments.evaluation import evaluate
+from cotransport.experiments.preparation import check_memory
 from cotransport.experiments.recipe import load_recipe
-from cotransport.experiments.run import check_memory, evaluate, plan
 from cotransport.settings.sections import Budget
 from tests.conftest import blobs, classifier
 
@@ -32,19 +34,21 @@ def test_predicts_the_nearest_mean() -> None:
 def test_the_mean_counts_and_the_head_is_reported() -> None:
     clf = classifier("icarl").learn(blobs(3, 8))
     with torch.no_grad():
-        clf.state_.network.head.weight.copy_(clf.state_.network.head.weight.flip(0))  # the head errs, the means do not
-    step, _ = evaluate(clf, blobs(3, 10, seed=7), [3])
-    assert step.top1 == step.ncm_top1
-    assert step.head_top1 != step.ncm_top1
+        clf.state_.network.head.weight.copy_(
+            clf.state_.network.head.weight.flip(0)
+        )  # the head is wrong, the means are not
+    found = evaluate(clf.predictor(), blobs(3, 10, seed=7), [3])
+    assert found.top1 == found.ncm_top1
+    assert found.head_top1 != found.ncm_top1
 
 
-def test_without_exemplars_it_does_not_begin() -> None:
+def test_a_memory_without_room_for_every_class_is_refused() -> None:
     with pytest.raises(ConfigError, match="needs an exemplar of every class"):
         classifier("icarl", memory=Budget(total=2)).learn(blobs(3, 8))
 
 
-def test_a_classifier_without_exemplars_of_old_classes_does_not_go_on_with_it() -> None:
-    """It would never answer again; images of the class mend it."""
+def test_a_classifier_without_exemplars_of_old_classes_cannot_continue_with_it() -> None:
+    """It could not predict any more. Images of the old classes solve it."""
     clf = classifier("finetune").learn(blobs(2, 8)).set_params(method="icarl")
     with pytest.raises(ConfigError, match=r"iCaRL .* none of 'class 0', 'class 1'.*partial_fit"):
         clf.learn(blobs(1, 8, first=2))
@@ -57,21 +61,21 @@ def test_a_classifier_without_exemplars_of_old_classes_does_not_go_on_with_it() 
     "method, needed",
     [("icarl", True), ("replay", False), ("wa", False), ("{name: wa, rt_weight: 1}", True), ("coil", True)],
 )
-def test_who_needs_exemplars(method: str, needed: bool) -> None:
+def test_a_dry_run_checks_the_memory_of_methods_that_need_exemplars(method: str, needed: bool) -> None:
     recipe = load_recipe("digits", ["memory.total=6", f"methods=[{method}]"])
     with pytest.raises(ConfigError, match="needs an exemplar") if needed else nullcontext():
-        plan(recipe)
+        dry_run(recipe)
 
 
-def test_an_experiment_whose_memory_will_be_too_small_does_not_begin() -> None:
+def test_an_experiment_whose_memory_will_be_too_small_does_not_start() -> None:
     recipe = load_recipe("digits", ["memory.total=6", "methods=[replay, icarl]"])
     with pytest.raises(ConfigError, match=r"memory: icarl needs an exemplar of each of 10 classes"):
         check_memory(recipe, 10)
     check_memory(recipe, 6)
 
 
-def test_probabilities_by_the_mean_have_a_scale_with_any_head() -> None:
-    """Cosines to the means times the head's scale: the learned one, or that of the settings for a linear head."""
+def test_scores_of_the_nearest_mean_have_a_scale_with_any_head() -> None:
+    """Cosines to the means, times the learned scale of a cosine head, or the setting's scale for a linear head."""
     for name in ("icarl", "wa"):
         clf = classifier({"name": name, "predict_with": "ncm"}, head={"scale": 7.0}).learn(blobs(3, 8))
         scale = 7.0 if name == "wa" else clf.state_.network.head.scale.item()

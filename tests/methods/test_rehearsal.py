@@ -1,133 +1,131 @@
-"""What iCaRL, BiC, WA and COIL share: Eq. 3 against a literal twin, and retrospective transport for all of them."""
+"""What iCaRL, BiC, WA and COIL share: Eq. 3 against a literal twin."""
 
 from __future__ import annotations
-
-import copy
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cotransport.data import Batch
-from cotransport.errors import ConfigError
-from cotransport.methods import Lesson, known_methods
-from cotransport.methods.rehearsal import Distilling
+from cotransport.methods import known_methods, make_method
+from cotransport.methods.coil import Coil
+from cotransport.methods.rehearsal import Rehearsal
 from cotransport.networks.heads import CorrectedHead
 from cotransport.networks.network import Network
-from cotransport.settings.sections import Budget, Device, HeadSettings, Loss
-from cotransport.training.loop import Moment, Trainer
+from cotransport.settings.sections import Loss
+from cotransport.training.objective import Moment
+from cotransport.training.task_data import TaskData
 from cotransport.transport import class_centres, transport_classifier, transport_cost, transport_plan
-from tests.conftest import blobs, classifier
+from tests.helpers import (
+    NEW,
+    OLD,
+    move_weights,
+    quick_trainer,
+    second_task,
+    soft_cross_entropy,
+    three_classes,
+    whole_batch,
+)
 
-OLD, NEW = slice(0, 3), slice(3, 5)
-COMPARED = ["bic", "icarl", "wa"]
-compared = pytest.mark.parametrize("name", COMPARED)
+compared = pytest.mark.parametrize("name", ["bic", "icarl", "wa"])
 
 
-def taught(name: str) -> tuple[Network, Lesson]:
-    """A network that knows three classes, grown by two; and the lesson that comes now."""
-    clf = classifier(name, head={"linear_scale": 0.5}).learn(blobs(3, 8))
-    new = blobs(2, 8, first=3)
-    names = (*clf.state_.classes, *new.classes)
-    new = type(new)(new.images, new.labels + 3, names)
-    network = copy.deepcopy(clf.state_.network)
-    torch.manual_seed(5)
-    network.head.grow(2)
+def prepared(name: str) -> tuple[Network, TaskData]:
+    """A network that knows three classes, grown by two, and the data of its second task."""
+    network, data = second_task(three_classes(name))
     if isinstance(network.head, CorrectedHead):  # as after several tasks
         network.head.alpha[:3], network.head.beta[:3] = 0.7, -0.4
-    return network.eval(), Lesson(new, clf.state_.memory.labelled(names), 3, 2, Loss())
+    return network, data
 
 
-def softly(student: Tensor, teacher: Tensor) -> Tensor:
-    """Cross-entropy of both softmaxes at a temperature of 2, written out."""
-    return -((teacher / 2).softmax(dim=1) * (student / 2).log_softmax(dim=1)).sum(dim=1).mean()
+@pytest.mark.parametrize(
+    ("settings", "cross_entropy", "distillation"),
+    [
+        ({}, 2 / 5, 3 / 5),
+        ({"kd_weight": 0.3}, 0.7, 0.3),
+        ({"combine": "additive"}, 1, 3 / 5),
+        ({"combine": "additive", "kd_weight": 1.5}, 1, 1.5),
+        ({"distil_over": "all", "temperature": 1.0}, 2 / 5, 3 / 5),
+    ],
+)
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_is_equation_3(
+    settings: dict[str, object], cross_entropy: float, distillation: float, smoothing: float
+) -> None:
+    """Twin: three of five classes are old, so lambda is 3/5 by default."""
+    part = Rehearsal.model_validate(settings)
+    network, data = prepared("icarl")
+    data = TaskData(data.new, data.memory, 3, 2, Loss(label_smoothing=smoothing))
+    batch = whole_batch(data)
+    taught = network(batch.images).logits.detach()
+    move_weights(network)
+    output = network(batch.images)
+    student = output.logits if part.distil_over == "all" else output.logits[:, OLD]
+    expected = cross_entropy * F.cross_entropy(output.logits, batch.labels, label_smoothing=smoothing)
+    expected = expected + distillation * soft_cross_entropy(student, taught[:, OLD], part.temperature)
+    assert part.loss(data, batch, output, taught).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 @compared
-@pytest.mark.parametrize("rt_weight", [0.0, 2.0])
-def test_the_loss_is_equation_3_and_retrospection_if_asked_for(name: str, rt_weight: float) -> None:
-    """(1 - 3/5) CE + 3/5 KD, and rt_weight (epoch / epochs)^2 RT with the head's own kind of logits."""
-    network, lesson = taught(name)
-    method = known_methods()[name].model_validate({"rt_weight": rt_weight, "rt_every": 1})
-    objective = method.objective(network, lesson, Trainer(task=1, seed=0, device=Device(accelerator="cpu")))
-    data = lesson.everything
-    batch = Batch(data.images.pixels.permute(0, 3, 1, 2), data.labels, weight=1.0, total=len(data))  # type: ignore[union-attr]
+@pytest.mark.parametrize("settings", [{}, {"rt_weight": 2.0}, {"rt_weight": 2.0, "rt_images": "new"}])
+def test_an_objective_is_equation_3_and_retrospection_if_asked_for(name: str, settings: dict[str, object]) -> None:
+    """(1 - 3/5) CE + 3/5 KD, and rt_weight (epoch / epochs)^2 RT with logits of the head's kind."""
+    network, data = prepared(name)
+    method = make_method({"name": name, "rt_every": 1, **settings})
+    objective = method.objective(network, data, quick_trainer())
+    batch = whole_batch(data)
     teacher = network(batch.images).logits.detach()[:, OLD]
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter.mul_(1.05).add_(0.01)
+    move_weights(network)
     output = network(batch.images)
-    expected = 0.4 * F.cross_entropy(output.logits, batch.labels) + 0.6 * softly(output.logits[:, OLD], teacher)
-    if rt_weight:
-        centres = class_centres(output.features, batch.labels, 5)
-        plan = transport_plan(transport_cost(centres[NEW], centres[OLD]), 0.45)
-        carried = transport_classifier(plan, network.head.weight[NEW])
-        if name == "icarl":
-            logits = network.head.scale * F.normalize(output.features) @ F.normalize(carried).T
+    expected = 0.4 * F.cross_entropy(output.logits, batch.labels)
+    expected = expected + 0.6 * soft_cross_entropy(output.logits[:, OLD], teacher)
+    if "rt_weight" in settings:
+        student = transported_logits(name, network, output.features, batch.labels)
+        if "rt_images" in settings:  # the sum over new images, divided by the number of all images
+            new = batch.labels >= 3
+            retrospective = soft_cross_entropy(student[new], teacher[new]) * new.sum() / len(new)
         else:
-            logits = 0.5 * output.features @ carried.T
-        expected = expected + rt_weight * (7 / 10) ** 2 * softly(logits, teacher)
+            retrospective = soft_cross_entropy(student, teacher)
+        expected = expected + 2.0 * (7 / 10) ** 2 * retrospective
     got = objective(batch, output, Moment(7, 10, 0, 1))
     assert got.item() == pytest.approx(expected.item(), rel=1e-4)
 
 
-@compared
-def test_retrospection_is_a_part_of_any_of_them(name: str) -> None:
-    """It changes what is learned, and leaves the first task alone."""
-    tasks = blobs(2, 8), blobs(2, 8, first=2)
-    alone, together = (classifier({"name": name, "rt_weight": weight}).learn(tasks[0]) for weight in (0.0, 1.0))
-    assert torch.equal(alone.state_.network.head.weight, together.state_.network.head.weight)
-    alone.learn(tasks[1]), together.learn(tasks[1])
-    assert not torch.equal(alone.state_.network.head.weight, together.state_.network.head.weight)
-    assert torch.isfinite(together.scores(blobs(4, 2)).head).all()
+def transported_logits(name: str, network: Network, features: Tensor, labels: Tensor) -> Tensor:
+    centres = class_centres(features, labels, 5)
+    plan = transport_plan(transport_cost(centres[NEW], centres[OLD]), 0.45)
+    carried = transport_classifier(plan, network.head.weight[NEW])
+    if name == "icarl":
+        return network.head.scale * F.normalize(features) @ F.normalize(carried).T
+    return 0.5 * features @ carried.T
 
 
-@compared
-@pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
-def test_learns_in_other_precisions(name: str, precision: str) -> None:
-    device = Device(accelerator="cpu", precision=precision)  # type: ignore[arg-type]
-    clf = classifier({"name": name, "rt_weight": 1.0}, device=device).learn(blobs(2, 8)).learn(blobs(2, 8, first=2))
-    assert torch.isfinite(clf.scores(blobs(4, 2)).head).all()
-    assert clf.state_.network.head.weight.dtype == (torch.float64 if precision == "64-true" else torch.float32)
+@pytest.mark.parametrize("name", ["bic", "coil", "coil-tuned", "icarl", "wa"])
+@pytest.mark.parametrize(("old", "new"), [(0, 5), (5, 0)])
+def test_without_old_or_without_new_classes_the_objective_is_the_cross_entropy(name: str, old: int, new: int) -> None:
+    network, data = prepared(name)
+    data = TaskData(data.everything, None, old, new, Loss())
+    batch = whole_batch(data)
+    output = network(batch.images)
+    objective = make_method({"name": name, "rt_weight": 1.0}).objective(network, data, quick_trainer())
+    got = objective(batch, output, Moment(7, 10, 0, 1))
+    assert objective.state is None
+    torch.testing.assert_close(got, F.cross_entropy(output.logits, batch.labels))
 
 
-@compared
-def test_a_head_is_made_again_from_settings_and_numbers(name: str) -> None:
-    """What a saved model needs: the head of the method, grown at once, with the numbers put back."""
-    clf = classifier(name, head={"linear_scale": 0.5}).learn(blobs(2, 8)).learn(blobs(1, 8, first=2))
-    head = clf.state_.network.head
-    again = known_methods()[name]().make_head(clf.state_.network.dimension, HeadSettings())
-    again.grow(3)
-    again.load_state_dict(head.state_dict())
-    features = clf.features(blobs(3, 4))
-    assert torch.equal(again.eval()(features), head(features))
+def test_a_convex_weight_is_at_most_one() -> None:
+    with pytest.raises(ValueError, match="additive"):
+        Rehearsal(kd_weight=1.5)
+    assert Rehearsal(kd_weight=1.5, combine="additive").kd_weight == 1.5
 
 
-def test_a_method_with_another_head_cannot_go_on() -> None:
-    clf = classifier("replay").learn(blobs(2, 8))
-    for method in ("bic", "wa"):
-        with pytest.raises(ConfigError, match="needs another head"):
-            clf.set_params(method=method).learn(blobs(2, 8, first=2))
-    clf.set_params(method="icarl").learn(blobs(2, 8, first=2))
-    assert len(clf.classes_) == 4
+def test_the_weight_of_the_distillation_is_by_default_the_share_of_old_classes() -> None:
+    assert Rehearsal().kd_weight is None
 
 
-@compared
-def test_retrospection_needs_an_exemplar_of_every_class(name: str) -> None:
-    method = {"name": name, "rt_weight": 1.0, "predict_with": "head"}
-    with pytest.raises(ConfigError, match=r"memory.*exemplar"):
-        classifier(method, memory=Budget(per_class=0)).learn(blobs(2, 8))
-    clf = classifier(method).learn(blobs(2, 8)).set_params(memory=Budget(per_class=0))
-    with pytest.raises(ConfigError, match=r"memory.*exemplar"):
-        clf.learn(blobs(2, 8, first=2))
-    assert len(clf.classes_) == 2
-
-
-@compared
+@pytest.mark.parametrize("name", ["bic", "coil", "icarl", "wa"])
 def test_the_defaults_are_those_of_the_paper(name: str) -> None:
     method = known_methods()[name]()
-    assert isinstance(method, Distilling)
-    assert (method.temperature, method.combine, method.distil_over, method.kd_weight) == (2.0, "convex", "old", None)
-    assert method.rt_weight == 0
+    assert method.rehearsal == Rehearsal(temperature=2.0, combine="convex", distil_over="old", kd_weight=None)  # type: ignore[attr-defined]
     assert method.predict_with == ("ncm" if name == "icarl" else "head")
+    assert method.retrospection.rt_weight == (1.0 if isinstance(method, Coil) else 0.0)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""WA: after a task, the new classes' weights are as long in the mean as the old ones'."""
+"""WA: after a task, the weights of the new classes have the same mean length as those of the old classes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from torch import nn
 
 from cotransport import IncrementalClassifier
 from cotransport.errors import CotransportWarning
-from cotransport.methods import known_methods
-from cotransport.methods.rehearsal import Distilling
+from cotransport.methods import Method
 from cotransport.methods.wa import WA, align
-from cotransport.networks.heads import ClippedHead, CosineHead, LinearHead
+from cotransport.networks.heads import ClippedHead, LinearHead
 from cotransport.settings.sections import HeadSettings
 from tests.conftest import blobs, classifier
 
 
-def learned(method: object = "wa") -> IncrementalClassifier:
+def after_two_tasks(method: object = "wa") -> IncrementalClassifier:
     return classifier(method).learn(blobs(3, 8)).learn(blobs(2, 8, first=3))
 
 
@@ -29,19 +28,19 @@ def test_alignment_by_hand() -> None:
     assert weight.tolist() == [[3.0, 4.0], [1.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, -6.0]]
 
 
-def test_weights_that_were_clipped_to_nothing_stay_nothing() -> None:
+def test_new_weights_that_are_all_zero_stay_zero() -> None:
     weight = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
     align(weight, slice(0, 1), slice(1, 2))
     assert weight.tolist() == [[3.0, 4.0], [0.0, 0.0]]
 
 
-def test_clipping_that_does_not_suit_the_backbone_is_told() -> None:
+def test_clipping_that_does_not_suit_the_backbone_gives_one_warning() -> None:
     signed = {"name": "resnet8", "dimension": 4}
     for clip in (True, False):
         clf = classifier({"name": "wa", "clip_weights": clip}).set_params(backbone=signed)
         with pytest.warns(CotransportWarning, match="negative features") if clip else nullcontext():
             clf.learn(blobs(3, 8))
-        clf.learn(blobs(2, 8, first=3))  # told once
+        clf.learn(blobs(2, 8, first=3))  # no second warning
 
 
 def test_mean_lengths_are_equal_after_every_task() -> None:
@@ -52,14 +51,14 @@ def test_mean_lengths_are_equal_after_every_task() -> None:
         assert lengths[first:].mean().item() == pytest.approx(lengths[:first].mean().item(), rel=1e-5)
 
 
-def test_alignment_is_all_that_comes_after_distillation() -> None:
-    """The same training without alignment has the same old weights, and new ones of the same directions."""
+def test_alignment_is_the_only_step_after_training() -> None:
+    """The same training without alignment has the same old weights, and new weights with the same directions."""
 
     class Unaligned(WA):
-        learn = Distilling.learn
+        learn = Method.learn
 
     plain, without = WA(clip_weights=False), Unaligned(clip_weights=False)
-    aligned, unaligned = (learned(method).state_.network.state_dict() for method in (plain, without))
+    aligned, unaligned = (after_two_tasks(method).state_.network.state_dict() for method in (plain, without))
     ours, theirs = aligned.pop("head.weight"), unaligned.pop("head.weight")
     assert torch.equal(ours[:3], theirs[:3])
     factors = ours[3:] / theirs[3:]
@@ -68,9 +67,10 @@ def test_alignment_is_all_that_comes_after_distillation() -> None:
 
 
 def test_weights_are_not_negative() -> None:
-    """In every step and at the end, by a projection: zero where a plain head would go below."""
+    """They are set to zero, in every step and at the end, where a plain head has negative weights."""
     weights, plain = (
-        learned({"name": "wa", "clip_weights": clip}).state_.network.head.weight.detach() for clip in (True, False)
+        after_two_tasks({"name": "wa", "clip_weights": clip}).state_.network.head.weight.detach()
+        for clip in (True, False)
     )
     assert (weights >= 0).all()
     assert (weights == 0).any()
@@ -86,16 +86,16 @@ def test_the_first_task_is_not_aligned() -> None:
     assert clf.state_.network.head.weight.norm(dim=1).std().item() > 1e-4
 
 
-def test_more_images_of_known_classes_align_nothing() -> None:
-    clf = learned()
+def test_images_of_known_classes_only_do_not_align() -> None:
+    clf = after_two_tasks()
     clf.partial_fit(blobs(2, 4, seed=3))
     lengths = clf.state_.network.head.weight.norm(dim=1)
     assert lengths[3:].mean().item() != pytest.approx(lengths[:3].mean().item(), rel=1e-5)
 
 
-def test_the_head_is_the_methods_choice() -> None:
-    heads = {name: known_methods()[name]().make_head(4, HeadSettings()) for name in known_methods()}
-    linear = {name: head for name, head in heads.items() if isinstance(head, LinearHead)}
-    assert set(linear) == {"bic", "wa"}
-    assert {name for name, head in linear.items() if head.bias is not None} == {"bic"}
-    assert all(isinstance(head, CosineHead) for name, head in heads.items() if name not in linear)
+@pytest.mark.parametrize(("clip", "kind"), [(True, ClippedHead), (False, LinearHead)])
+def test_the_head_has_the_settings_scale_and_no_bias(clip: bool, kind: type[LinearHead]) -> None:
+    head = WA(clip_weights=clip).make_head(4, HeadSettings(linear_scale=0.5))
+    assert type(head) is kind
+    assert head.scale.item() == 0.5
+    assert head.bias is None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -11,16 +12,16 @@ from cotransport.training.checkpoints import Checkpoint, Checkpoints
 
 
 def checkpoint(steps: int) -> Checkpoint:
-    strided = torch.arange(6.0).view(2, 3).T  # as channels-last weights are
+    strided = torch.arange(6.0).view(2, 3).T  # like channels-last weights
     return Checkpoint(steps, 7, {"a": strided, "b": torch.tensor(steps), "empty": torch.empty(0, 3)})
 
 
-def test_the_newest_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_the_newest_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path / "new" / "folder")
     assert kept.load(0) is None
     kept.write(0, checkpoint(3))
     kept.write(0, checkpoint(12))
-    kept.forget_older(0, 12)
+    kept.remove_older(0, 12)
     found = kept.load(0)
     assert found is not None
     assert (found.steps, found.epochs) == (12, 7)
@@ -29,11 +30,11 @@ def test_the_newest_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert len(list(kept.folder.iterdir())) == 1
 
 
-def test_a_step_counts_when_all_processes_have_written(tmp_path: Path) -> None:
+def test_a_checkpoint_is_complete_when_all_processes_have_written(tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path)
     for rank in (1, 0):
         kept.write(0, checkpoint(5), rank=rank, processes=2)
-    kept.write(0, checkpoint(9), rank=1, processes=2)  # killed before the other one could
+    kept.write(0, checkpoint(9), rank=1, processes=2)  # killed before the other process could write
     for rank in (0, 1):
         found = kept.load(0, rank=rank, processes=2)
         assert found is not None
@@ -45,18 +46,18 @@ def test_a_step_counts_when_all_processes_have_written(tmp_path: Path) -> None:
     assert found.steps == 9
 
 
-def test_trainings_of_a_lesson_are_told_apart(tmp_path: Path) -> None:
+def test_the_trainings_of_a_task_have_separate_checkpoints(tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path)
     assert [kept.next_training(), kept.next_training()] == [0, 1]
     kept.write(1, checkpoint(2))
     kept.write(0, checkpoint(5))
-    kept.forget_older(0, 5)
+    kept.remove_older(0, 5)
     found = [kept.load(training) for training in (0, 1)]
     assert [None if one is None else one.steps for one in found] == [5, 2]
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"\xff" * 100], ids=["empty", "short", "large header"])
-def test_a_damaged_one_is_told_and_not_used(content: bytes, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_gives_a_warning_and_is_not_used(content: bytes, tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path)
     kept.write(0, checkpoint(5))
     next(tmp_path.iterdir()).write_bytes(content)
@@ -64,22 +65,22 @@ def test_a_damaged_one_is_told_and_not_used(content: bytes, tmp_path: Path) -> N
         assert kept.load(0) is None
 
 
-def test_writing_takes_a_small_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writing_takes_at_most_a_fiftieth_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(checkpoints.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     kept = Checkpoints(tmp_path)
     assert kept.due(0)
     assert not kept.due(30)
     now[0] = 30
     assert kept.due(30)
-    monkeypatch.setattr(checkpoints, "write_tensors", lambda *_: slow(tmp_path, now))
-    kept.write(0, checkpoint(1))  # takes 2 seconds, so the next one is due after 100
+    monkeypatch.setattr(checkpoints, "write_tensors", lambda *_: write_slowly(tmp_path, now))
+    kept.write(0, checkpoint(1))  # takes 2 seconds, so the next one is due after 100 seconds
     now[0] += 99
     assert not kept.due(30)
     now[0] += 1
     assert kept.due(30)
 
 
-def slow(folder: Path, now: list[float]) -> None:
+def write_slowly(folder: Path, now: list[float]) -> None:
     (folder / ".training-0-1-0of1.safetensors.part").write_text("")
     now[0] += 2
