@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from cotransport.lessons.lesson import evaluate, rollback
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -29,7 +30,6 @@ from cotransport.data.decoding import Encoded, decode, image_size
 from cotransport.errors import CotransportError
 from cotransport.experiments.bundled import bundled_recipes
 from cotransport.experiments.recipe import load_recipe
-from cotransport.lessons.lesson import evaluate, rollback
 from cotransport.model.store import seal
 from tests.conftest import blobs
 from tests.model.test_store import sealed

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from cotransport.errors import ConfigError, TrainingError
 from cotransport.methods import make_method
 from cotransport.methods.coil import Coil, CoilTuned
-from cotransport.methods.mapping import Mapping
+from cotransport.methods.mapping import ClassMapping
 from cotransport.methods.rehearsal import Rehearsal
 from cotransport.methods.retrospection import Retrospection
 from cotransport.networks.network import Network
@@ -48,7 +48,7 @@ def test_line_1_transports_the_old_classifier(task: tuple[Network, TaskData], tr
     """Twin: centres by a loop, with the functions that test_transport.py checks."""
     network, data = task
     before, labels = network.head.weight.detach().clone(), data.everything.labels
-    plan = Coil(mapping=Mapping(reg=0.1)).initialise(network, data, trainer)
+    plan = Coil(mapping=ClassMapping(reg=0.1)).initialise(network, data, trainer)
     features = F.normalize(network(whole_batch(data).images).features.detach())
     centres = torch.stack([F.normalize(features[labels == number].mean(dim=0), dim=0) for number in range(5)])
     expected = transport_plan(transport_cost(centres[OLD], centres[NEW]), 0.1)
@@ -63,7 +63,7 @@ def test_line_1_may_take_centres_of_raw_features(task: tuple[Network, TaskData],
     features = network(whole_batch(data).images).features.detach()
     centres = torch.stack([features[data.everything.labels == number].mean(dim=0) for number in range(5)])
     expected = transport_plan(transport_cost(centres[OLD], centres[NEW]), 0.45)
-    plan = Coil(mapping=Mapping(centres="raw")).initialise(network, data, trainer)
+    plan = Coil(mapping=ClassMapping(centres="raw")).initialise(network, data, trainer)
     assert plan is not None
     torch.testing.assert_close(plan, expected, atol=1e-4, rtol=0)
 
@@ -223,7 +223,7 @@ def test_prospective_epochs_are_a_number_or_a_share(value: float, valid: bool) -
 
 def test_the_defaults_are_the_papers() -> None:
     coil = Coil()
-    assert coil.mapping == Mapping(reg=0.45, centres="unit")
+    assert coil.mapping == ClassMapping(reg=0.45, centres="unit")
     assert coil.rehearsal == Rehearsal(temperature=2.0, combine="convex", kd_weight=None, distil_over="old")
     assert coil.retrospection == Retrospection(rt_weight=1.0, rt_every=10, rt_images="all", rt_centres="running")
     assert (coil.prospective_init, coil.pt_length, coil.pt_weight, coil.pt_epochs) == (True, "origin", 1.0, 5)

@@ -13,7 +13,7 @@ from cotransport.data import Batch
 from cotransport.errors import ConfigError
 from cotransport.losses import retrospective_loss
 from cotransport.methods.coil import Coil
-from cotransport.methods.mapping import Mapping
+from cotransport.methods.mapping import ClassMapping
 from cotransport.methods.retrospection import Retrospection, TransportBack
 from cotransport.networks.network import Network, Output
 from cotransport.settings.sections import Budget, Device
@@ -39,7 +39,7 @@ def trainer() -> Trainer:
 
 
 def transport_back(task: tuple[Network, TaskData], trainer: Trainer, **settings: object) -> TransportBack:
-    return TransportBack(Retrospection.model_validate({"rt_weight": 1.0, **settings}), Mapping(), *task, trainer)
+    return TransportBack(Retrospection.model_validate({"rt_weight": 1.0, **settings}), ClassMapping(), *task, trainer)
 
 
 def only(batch: Batch, chosen: Tensor) -> Batch:
@@ -72,7 +72,7 @@ def test_the_old_classifier_is_transported_from_the_new_one(
 ) -> None:
     """Twin: centres of the batch, the plan from new to old classes, and the transported weights in a cosine head."""
     network, batch = task[0], whole_batch(task[1])
-    mapping = Mapping(reg=0.1, centres=centres)  # type: ignore[arg-type]
+    mapping = ClassMapping(reg=0.1, centres=centres)  # type: ignore[arg-type]
     back = TransportBack(Retrospection(rt_weight=1.0), mapping, *task, trainer)
     move_weights(network)
     output = network(batch.images)
@@ -134,13 +134,13 @@ def test_the_plan_is_computed_every_few_steps(
     task: tuple[Network, TaskData], trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     solved = []
-    plan = Mapping.plan
+    plan = ClassMapping.plan
 
-    def counted(self: Mapping, centres: Tensor, origin: slice, goal: slice) -> Tensor:
+    def counted(self: ClassMapping, centres: Tensor, origin: slice, goal: slice) -> Tensor:
         solved.append((origin, goal))
         return plan(self, centres, origin, goal)
 
-    monkeypatch.setattr(Mapping, "plan", counted)
+    monkeypatch.setattr(ClassMapping, "plan", counted)
     network, batch = task[0], whole_batch(task[1])
     objective = Coil.model_validate({"rt_every": 4}).objective(*task, trainer)
     for epoch in range(3):

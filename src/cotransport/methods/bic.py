@@ -10,7 +10,7 @@ from pydantic import Field
 
 from cotransport.errors import CotransportWarning
 from cotransport.methods.base import Method
-from cotransport.methods.mapping import Mapping
+from cotransport.methods.mapping import ClassMapping
 from cotransport.methods.rehearsal import Rehearsal, distilled_objective
 from cotransport.methods.retrospection import Retrospection
 from cotransport.settings.sections import HeadSettings
@@ -41,7 +41,7 @@ class BiC(Method):
     """Strength of the prior towards no correction, counted in images. It matters with few validation images."""
     rehearsal: Rehearsal = Rehearsal()
     retrospection: Retrospection = Retrospection()
-    mapping: Mapping = Mapping()
+    mapping: ClassMapping = ClassMapping()
 
     def make_head(self, dimension: int, settings: HeadSettings) -> Head:
         """A linear head with bias, and the corrections of all tasks so far."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, field_validator
 
 from cotransport.methods.base import Method, cross_entropy_objective
-from cotransport.methods.mapping import Mapping
+from cotransport.methods.mapping import ClassMapping
 from cotransport.methods.rehearsal import Rehearsal
 from cotransport.methods.retrospection import Retrospection, TransportBack
 
@@ -27,7 +27,7 @@ class Coil(Method):
     name = "coil"
     title = "COIL"
 
-    mapping: Mapping = Mapping()
+    mapping: ClassMapping = ClassMapping()
     rehearsal: Rehearsal = Rehearsal()
     retrospection: Retrospection = Retrospection(rt_weight=1.0)
     prospective_init: bool = True

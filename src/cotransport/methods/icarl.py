@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from cotransport.methods.base import Method
-from cotransport.methods.mapping import Mapping
+from cotransport.methods.mapping import ClassMapping
 from cotransport.methods.rehearsal import Rehearsal, distilled_objective
 from cotransport.methods.retrospection import Retrospection
 
@@ -25,7 +25,7 @@ class ICarl(Method):
     predict_with: Literal["head", "ncm"] = "ncm"
     rehearsal: Rehearsal = Rehearsal()
     retrospection: Retrospection = Retrospection()
-    mapping: Mapping = Mapping()
+    mapping: ClassMapping = ClassMapping()
 
     def objective(self, network: Network, data: TaskData, trainer: Trainer) -> Objective:
         """Eq. 3, and Eq. 5 if asked for."""

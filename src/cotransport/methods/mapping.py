@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Mapping(Part):
+class ClassMapping(Part):
     """How a transport plan between classes is computed (Eq. 6 to 8)."""
 
     reg: Annotated[float, Field(gt=0)] = 0.45

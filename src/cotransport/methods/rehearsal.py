@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from cotransport.data import Batch
-    from cotransport.methods.mapping import Mapping
+    from cotransport.methods.mapping import ClassMapping
     from cotransport.methods.retrospection import Retrospection
     from cotransport.networks.network import Network, Output
     from cotransport.training.loop import Trainer
@@ -55,7 +55,7 @@ class Rehearsal(Part):
 def distilled_objective(
     rehearsal: Rehearsal,
     retrospection: Retrospection,
-    mapping: Mapping,
+    mapping: ClassMapping,
     network: Network,
     data: TaskData,
     trainer: Trainer,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping as MappingType
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from cotransport.data import Batch
-    from cotransport.methods.mapping import Mapping
+    from cotransport.methods.mapping import ClassMapping
     from cotransport.networks.network import Network, Output
     from cotransport.training.loop import Trainer
     from cotransport.training.objective import Moment
@@ -47,7 +47,7 @@ class TransportBack:
     """
 
     def __init__(
-        self, settings: Retrospection, mapping: Mapping, network: Network, data: TaskData, trainer: Trainer
+        self, settings: Retrospection, mapping: ClassMapping, network: Network, data: TaskData, trainer: Trainer
     ) -> None:
         from cotransport.training.running_centres import RunningCentres
 
@@ -106,7 +106,7 @@ class TransportBack:
         state = self._centres.state_dict()
         return state if self._plan is None else state | {"plan": self._plan}
 
-    def load_state_dict(self, state: MappingType[str, Tensor]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Resume from a state."""
         if self._settings.rt_weight:
             self._centres.load_state_dict(state)

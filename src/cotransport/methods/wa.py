@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cotransport.errors import CotransportWarning
 from cotransport.methods.base import Method
-from cotransport.methods.mapping import Mapping
+from cotransport.methods.mapping import ClassMapping
 from cotransport.methods.rehearsal import Rehearsal, distilled_objective
 from cotransport.methods.retrospection import Retrospection
 from cotransport.settings.sections import HeadSettings
@@ -36,7 +36,7 @@ class WA(Method):
     without negative features, such as those that end in a ReLU."""
     rehearsal: Rehearsal = Rehearsal()
     retrospection: Retrospection = Retrospection()
-    mapping: Mapping = Mapping()
+    mapping: ClassMapping = ClassMapping()
 
     def make_head(self, dimension: int, settings: HeadSettings) -> Head:
         """A linear head without bias."""

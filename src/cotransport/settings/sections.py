@@ -230,8 +230,8 @@ class Device(Settings):
     precision: Literal["auto", "32-true", "16-mixed", "bf16-mixed", "64-true"] = "auto"
     """Precision of the computations. `auto` is bf16-mixed on devices that support it natively, otherwise 32-true."""
     threads: Positive | None = None
-    """Number of CPU threads of each process. By default, OMP_NUM_THREADS if it is set, otherwise the process's share
-    of the cores."""
+    """Threads of each process on the CPU. By default, what OMP_NUM_THREADS says; otherwise at most the process's share
+    of the cores, and fewer if a training step is too small to keep them busy."""
     channels_last: bool = True
     """Store images and weights with the channels last, which is faster on most devices."""
     compile: bool = False
