@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from cotransport.lessons.lesson import evaluate, rollback
+from cotransport.lessons.comparison import evaluate
+from cotransport.lessons.information import rollback
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image

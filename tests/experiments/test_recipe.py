@@ -94,7 +94,7 @@ def test_overrides(tmp_path: Path) -> None:
         (MINIMAL, ["methods.0.predictwith=ncm"], r"predictwith: unknown key; did you mean 'predict_with'\?"),
         (MINIMAL, ["methods=[replay, replay]"], r"several have the label 'replay'"),
         (MINIMAL, ["methods=[]"], r"methods: "),
-        (MINIMAL, ["methods=[3]"], r"3 is not a method's name"),
+        (MINIMAL, ["methods=[3]"], r"3 is neither a method's name"),
         (MINIMAL, ["methods=[{label: x}]"], r"name is missing"),
         (MINIMAL, ["methods.0.label=a/b"], r"label"),
         (MINIMAL, ["seeds=[1, 1]"], r"listed twice"),

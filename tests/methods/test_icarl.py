@@ -37,7 +37,7 @@ def test_the_mean_counts_and_the_head_is_reported() -> None:
         clf.state_.network.head.weight.copy_(
             clf.state_.network.head.weight.flip(0)
         )  # the head is wrong, the means are not
-    found = evaluate(clf.predictor(), blobs(3, 10, seed=7), [3])
+    found, _ = evaluate(clf.predictor(), blobs(3, 10, seed=7), [3])
     assert found.top1 == found.ncm_top1
     assert found.head_top1 != found.ncm_top1
 

@@ -58,17 +58,15 @@ def restored_network(
 ) -> Network:
     """A network with stored weights. A backbone that is larger than the weights is refused before it is built."""
     is_module = isinstance(settings.backbone, nn.Module)
-    if isinstance(settings.backbone, Backbone):
-        check_backbone_name(settings.backbone)
-        dimension = backbones.output_dimension(settings.backbone)
-        smallest = backbones.fewest_weights(settings.backbone) + classes * dimension
-        if smallest > sum(tensor.numel() for tensor in tensors.values()):
-            raise ModelError("the weights do not fit the network: it is larger. Restore the model from a backup")
     try:
         with torch.random.fork_rng():  # first weights are drawn, and then replaced
-            backbone = _backbone(settings, image_size)
-            if is_module:
+            if isinstance(settings.backbone, nn.Module):
+                backbone = copy.deepcopy(settings.backbone)
                 dimension = backbones.feature_dimension(backbone, image_size)
+            else:
+                _check_size(settings.backbone, tensors, classes)
+                backbone = backbones.build(settings.backbone, image_size)
+                dimension = backbones.output_dimension(settings.backbone)
             head = settings.method.make_head(dimension, settings.head)
             head.grow(classes)
             network = Network(backbone, head, torch.zeros(3), torch.ones(3))
@@ -84,6 +82,14 @@ def restored_network(
         network.to(dtypes.pop())
     network.load_state_dict(tensors, assign=not is_module)
     return network
+
+
+def _check_size(backbone: Backbone, stored: Mapping[str, Tensor], classes: int) -> None:
+    """Raise an error if a backbone and its head would be larger than the stored weights."""
+    check_backbone_name(backbone)
+    smallest = backbones.fewest_weights(backbone) + classes * backbones.output_dimension(backbone)
+    if smallest > sum(tensor.numel() for tensor in stored.values()):
+        raise ModelError("the weights do not fit the network, which is larger. Restore the model from a backup")
 
 
 def _backbone(settings: LearnerSettings, image_size: int) -> nn.Module:
