@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from cotransport.errors import ConfigError, ModelError
 from cotransport.learner.building import new_network, restored_network
 from cotransport.learner.settings import LearnerSettings
+from cotransport.networks import backbones
 from cotransport.networks.fast_net import FastNet
 from cotransport.networks.network import Network
-from cotransport.settings.sections import Loss, Schedule
+from cotransport.settings.sections import BACKBONE_NAMES, Loss, Schedule
 from cotransport.training.task_data import TaskData
 from tests.conftest import blobs
 from tests.learner.helpers import classifier, learner_settings, module
@@ -141,12 +142,39 @@ class TestRestoredNetwork:
         with pytest.raises(ModelError, match=r"the weights do not fit the network, first at 'head\.weight'"):
             self.restored(settings, self.stored(settings, classes=3))
 
-    @pytest.mark.parametrize(("width", "message"), [(10**9, "do not fit"), (10**5, "do not fit")])
-    def test_allocates_no_memory_for_a_network_of_absurd_size(self, width: int, message: str) -> None:
+    @pytest.mark.parametrize(
+        "absurd",
+        [
+            {"name": "fast", "width": 10**9},
+            {"name": "fast", "width": 10**5},
+            {"name": "fast", "width": 4, "dimension": 10**9},
+            {"name": "resnet8", "dimension": 10**7},
+        ],
+    )
+    def test_does_not_build_a_network_that_is_larger_than_the_weights(
+        self, absurd: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         tensors = self.stored(learner_settings(backbone=FAST))
-        absurd = learner_settings(backbone={"name": "fast", "width": width})
-        with pytest.raises(ModelError, match=message):
-            self.restored(absurd, tensors)
+        monkeypatch.setattr(backbones, "build", lambda *_: pytest.fail("it was built"))
+        with pytest.raises(ModelError, match="the weights do not fit the network: it is larger"):
+            self.restored(learner_settings(backbone=absurd), tensors)
+
+    @pytest.mark.parametrize("name", BACKBONE_NAMES)
+    @pytest.mark.parametrize("dimension", [None, 5])
+    def test_every_built_in_backbone_comes_back(self, name: str, dimension: int | None) -> None:
+        settings = learner_settings(backbone={"name": name, "width": 4, "dimension": dimension})
+        tensors = self.stored(settings)
+        found = self.restored(settings, tensors).state_dict()
+        assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+
+    def test_does_not_disturb_other_random_numbers(self) -> None:
+        settings = learner_settings()
+        tensors = self.stored(settings)
+        torch.manual_seed(0)
+        expected = torch.rand(3)
+        torch.manual_seed(0)
+        self.restored(settings, tensors)
+        assert torch.equal(torch.rand(3), expected)
 
     @pytest.mark.parametrize("name", ["resnet9", "a backbone of a later release"])
     def test_an_unknown_backbone_is_the_models_fault(self, name: str) -> None:

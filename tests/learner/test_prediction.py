@@ -185,4 +185,4 @@ from cotransport.model.store import ModelStore
 predictor = Predictor(*restored(ModelStore(Path({str(FORMAT_1)!r})).read()))
 (found,) = predict_files(predictor, [Path({str(path)!r})])
 assert found.classes[0][0] == "class 0", found"""
-    assert imported(script, ["lightning_fabric", "sklearn", "pandas", "matplotlib"]) == []
+    assert imported(script, ["lightning_fabric", "sklearn", "torch._dynamo", "pandas", "matplotlib"]) == []

@@ -11,9 +11,10 @@ from pyarrow import parquet
 
 from cotransport.data import EncodedImages
 from cotransport.data.decoding import Encoded, decode, png
+from cotransport.data.fingerprint import image_digest
 from cotransport.errors import DataError, ModelError
 from cotransport.model import pool
-from cotransport.model.pool import ImagePool, NewImage, image_digest, read_column, read_images, write_images
+from cotransport.model.pool import ImagePool, NewImage, read_column, read_images, write_images
 from tests.model.helpers import pixels
 
 GREY = np.full((4, 4, 3), 7, np.uint8)

@@ -59,6 +59,12 @@ def restored_network(
     """A network with stored weights. A backbone that is larger than the weights is refused before it is built."""
     is_module = isinstance(settings.backbone, nn.Module)
     try:
+        if isinstance(settings.backbone, Backbone):
+            check_backbone_name(settings.backbone)
+            dimension = backbones.output_dimension(settings.backbone)
+            smallest = backbones.fewest_weights(settings.backbone) + classes * dimension
+            if smallest > sum(tensor.numel() for tensor in tensors.values()):
+                raise ModelError("the weights do not fit the network: it is larger. Restore the model from a backup")
         with torch.random.fork_rng():  # first weights are drawn, and then replaced
             if isinstance(settings.backbone, nn.Module):
                 backbone = copy.deepcopy(settings.backbone)
