@@ -19,8 +19,6 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from cotransport.lessons.comparison import evaluate
-from cotransport.lessons.information import rollback
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -31,10 +29,13 @@ from cotransport.data.decoding import Encoded, decode, image_size
 from cotransport.errors import CotransportError
 from cotransport.experiments.bundled import bundled_recipes
 from cotransport.experiments.recipe import load_recipe
-from cotransport.model.store import seal
+from cotransport.lessons.comparison import evaluate
+from cotransport.lessons.information import rollback
+from cotransport.model.manifest import seal
 from tests.conftest import blobs
-from tests.model.test_store import sealed
+from tests.model.helpers import accept
 
+pytestmark = pytest.mark.fuzz
 OLD = Path(__file__).parent / "models" / "format-1" / "model"
 
 
@@ -287,7 +288,7 @@ class TestModels:
     def used_with_right_checksums(model: Path, path: Path, before: bytes) -> None:
         manifest = model / "manifest.json"
         honest = manifest.read_bytes()
-        sealed(model, path)
+        accept(model, path)
         try:
             use(model)
         finally:
