@@ -1,4 +1,4 @@
-"""The commands around a model folder, as a user types them."""
+"""The commands for a model as a user types them: learn, predict, evaluate, info, rollback, export and example-data."""
 
 from __future__ import annotations
 
@@ -6,113 +6,170 @@ import csv
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 
 from cotransport import IncrementalClassifier
 from cotransport.data import examples
+from cotransport.lessons.options import LessonOptions
+from cotransport.lessons.records import ClassAccuracy
+from cotransport.lessons.teaching import learn
 from cotransport.model.store import ModelStore
-from tests.cli.test_main import call
+from cotransport.settings.sections import Device
+from tests.cli.helpers import Command
 from tests.conftest import blobs
-from tests.lessons.test_lesson import write
+from tests.lessons.helpers import write
 
-Command = Callable[..., tuple[int, str]]
-QUICK = ["--backbone", "resnet8", "--epochs", "6", "--set", "device.accelerator=cpu"]
+ON_CPU = ("--set", "device.accelerator=cpu")
+QUICK = ("--backbone", "resnet8", "--epochs", "6", *ON_CPU)
 
 
 @pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """The command in a new folder: its exit code, and all that it printed."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "160")
+def command(cotransport: Command, tmp_path: Path) -> Command:
+    """The command in a folder with images of two classes, and of two others."""
     write(blobs(2, 20), tmp_path / "first")
     write(blobs(2, 20, first=2, seed=1), tmp_path / "second")
-    return lambda *words: call(monkeypatch, capsys, *words)
+    return cotransport
+
+
+@pytest.fixture(scope="session")
+def taught_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that has learned the first two classes. Do not change it."""
+    folder = tmp_path_factory.mktemp("taught")
+    chosen = {"backbone": "resnet8", "schedule": {"epochs": 6, "seconds_per_task": None}}
+    first = write(blobs(2, 20), folder / "first")
+    learn(folder / "model", str(first), LessonOptions(chosen, device=Device(accelerator="cpu")))
+    return folder / "model"
 
 
 @pytest.fixture
-def model(command: Command) -> Command:
-    """The same, with a model that knows two classes."""
-    assert command("learn", "model", "first", *QUICK)[0] == 0
+def model(command: Command, taught_model: Path, tmp_path: Path) -> Command:
+    """The command in the same folder, with a model that knows the first two classes."""
+    shutil.copytree(taught_model, tmp_path / "model")
     return command
 
 
-def test_learn_says_what_was_chosen_and_what_came_of_it(command: Command) -> None:
-    code, told = command("learn", "model", "first", *QUICK)
-    assert code == 0
-    assert "2 classes, 36 images to learn from and 4 held out" in told
-    assert "COIL (tuned), backbone resnet8, 8 x 8 pixels, images remembered: 50 of each class" in told
-    assert "6 epochs in batches of 16" in told
-    assert "version 1 recognises" in told
-    code, told = command("learn", "model", "second")
-    assert code == 0
-    assert "class 3" in told
-    assert "the classes known before" in told
-    code, told = command("learn", "model", "second")
-    assert (code, "nothing to do" in told) == (0, True)
-    assert "go back first: cotransport rollback model" in told
-    Path("model").rename("my model")
-    assert (
-        "To learn them otherwise, begin a new model"
-        in command("learn", "new", "first", *QUICK)[1] + command("learn", "new", "first")[1]
+class TestLearn:
+    def test_says_what_was_chosen_and_what_was_learned(self, command: Command) -> None:
+        code, printed = command("learn", "model", "first", *QUICK)
+        assert code == 0
+        assert "2 classes, 36 images to train on and 4 held out for testing" in printed
+        assert "COIL (tuned), backbone resnet8, 8 x 8 pixels, exemplars: 50 of each class" in printed
+        assert "6 epochs in batches of 16" in printed
+        assert "version 1 recognises" in printed
+        code, printed = command("learn", "model", "second")
+        assert code == 0
+        assert "class 3" in printed
+        assert "the classes known before" in printed
+        code, printed = command("learn", "model", "second")
+        assert (code, "nothing to do" in printed) == (0, True)
+        assert "go back first: cotransport rollback model" in printed
+        Path("model").rename("my model")
+        assert "to undo: cotransport rollback 'my model' --to 2" in command("rollback", "my model")[1]
+        assert "start a new model" in command("learn", "my model", "first")[1]
+
+    @pytest.mark.parametrize(("method", "rate"), [("replay", "0.025"), ("oracle", "0.05")])
+    def test_a_later_lesson_has_half_the_rate_unless_it_starts_from_scratch(
+        self, method: str, rate: str, command: Command
+    ) -> None:
+        assert "learning rate 0.05," in command("learn", "m", "first", *QUICK, "--method", method)[1]
+        assert f"learning rate {rate}," in command("learn", "m", "second", "--epochs", "1")[1]
+
+    @pytest.mark.parametrize(
+        ("words", "exemplars"),
+        [
+            (["--method", "finetune"], "none"),
+            (["--method", "oracle"], "all images"),
+            (["--method", "replay"], "50 of each class"),
+            (["--memory", "30"], "30 in all"),
+            (["--memory-per-class", "3"], "3 of each class"),
+        ],
     )
-    assert "back with: cotransport rollback 'my model' --to 2" in command("rollback", "my model")[1]
+    def test_says_which_exemplars_are_kept(self, words: list[str], exemplars: str, command: Command) -> None:
+        printed = command("learn", "m", "first", *QUICK, "--epochs", "1", *words)[1]
+        assert f"exemplars: {exemplars}" in printed
 
+    def test_prints_json_for_programs(
+        self, command: Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from cotransport.cli.main import main
 
-@pytest.mark.parametrize(("method", "rate"), [("replay", "0.025"), ("oracle", "0.05")])
-def test_learn_says_which_rate_a_later_lesson_has(method: str, rate: str, command: Command) -> None:
-    """Half of the first one's, unless it begins from scratch."""
-    assert "learning rate 0.05," in command("learn", "m", "first", *QUICK, "--method", method)[1]
-    assert f"learning rate {rate}," in command("learn", "m", "second", "--epochs", "1")[1]
+        monkeypatch.setattr(sys, "argv", ["cotransport", "learn", "model", "first", *QUICK, "--json"])
+        with pytest.raises(SystemExit):
+            main()
+        printed = json.loads(capsys.readouterr().out)  # standard output has nothing else
+        assert (printed["version"], printed["promoted"], printed["forgetting"]) == (1, True, None)
+        assert [one["name"] for one in printed["per_class"]] == ["class 0", "class 1"]
+        assert printed["already"] is False
 
+    def test_a_refused_version_ends_with_code_3(self, command: Command) -> None:
+        assert command("learn", "model", "first", *QUICK, "--method", "finetune", "--held-out", "0.5")[0] == 0
+        code, printed = command("learn", "model", "second", "--held-out", "0.5", "--max-forgetting", "5")
+        assert code == 3
+        assert "not promoted: the classes known before lose" in printed
+        assert "cotransport rollback model --to 2" in printed
+        assert ModelStore(Path("model")).manifest().current == 1
+        assert "version 2 was refused: the classes known before lose" in command("info", "model")[1]
+        code, printed = command("learn", "model", "second", "--held-out", "0.5")  # without a limit
+        assert (code, "these images before: it is current now" in printed) == (0, True)
+        assert "version 2 was refused at first: the classes known before lose" in command("info", "model")[1]
+        assert ModelStore(Path("model")).manifest().current == 2
 
-@pytest.mark.parametrize(("method", "kept"), [("finetune", "none"), ("oracle", "all"), ("replay", "50 of each class")])
-def test_learn_says_what_is_remembered(method: str, kept: str, command: Command) -> None:
-    assert f"images remembered: {kept}" in command("learn", "m", "first", *QUICK, "--method", method)[1]
+    def test_a_training_can_be_limited_in_time(self, command: Command) -> None:
+        code, printed = command("learn", "m", "first", "--backbone", "resnet8", "--minutes", "0.01", *ON_CPU)
+        assert code == 0
+        assert "epochs for about 0.6 s" in printed
 
+    @pytest.mark.killed
+    @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+    def test_a_signal_saves_first_and_the_same_command_resumes(self, number: int, code: int, command: Command) -> None:
+        lesson = ["learn", "model", "first", "--backbone", "resnet8", "--epochs", "200", *ON_CPU]
+        script = [sys.executable, "-m", "cotransport", *lesson]
+        process = subprocess.Popen(
+            script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ}
+        )
+        record = Path("model/unfinished/job.json")
+        deadline = time.monotonic() + 60
+        while not record.exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(0.2)
+        process.send_signal(number)
+        _, printed = process.communicate(timeout=60)
+        assert process.returncode == code
+        assert "What was learned is saved; resume with: cotransport learn model first" in printed
+        assert len(list(Path("model/unfinished/0").glob("training-*.safetensors"))) == 1
+        again, printed = command(*lesson)
+        assert again == 0
+        assert "the training resumes after step" in printed
+        assert ModelStore(Path("model")).manifest().current == 1
 
-def test_of_many_classes_some_are_shown(command: Command) -> None:
-    write(blobs(45, 3), Path("many"))
-    told = command("learn", "m", "many", *QUICK, "--epochs", "1")[1]
-    assert len([line for line in told.splitlines() if line.rstrip().endswith("new")]) == 40
-    assert "40 of 45 classes; --json has all" in told
-    told = command("learn", "m", write(blobs(5, 3, first=50), Path("more")).name)[1]
-    assert len([line for line in told.splitlines() if line.startswith(" class ")]) == 1 + 40
-    assert "40 of 50 classes, the most forgotten of the old ones; --json has all" in told
+    def test_a_signal_ends_with_its_code_and_the_same_command_resumes(
+        self, command: Command, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Like the test above, but in this process, which is quicker."""
+        from cotransport.cli.progress import ConsoleListener
 
+        def interrupt(listener: ConsoleListener, progress: Any) -> None:
+            if progress.epoch_done:
+                os.kill(os.getpid(), signal.SIGTERM)
 
-def test_learn_in_json(command: Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from cotransport.cli import main as cli
-
-    monkeypatch.setattr(sys, "argv", ["cotransport", "learn", "model", "first", *QUICK, "--json"])
-    with pytest.raises(SystemExit):
-        cli.main()
-    told = json.loads(capsys.readouterr().out)
-    assert (told["version"], told["promoted"], told["forgetting"]) == (1, True, None)
-    assert [one["name"] for one in told["per_class"]] == ["class 0", "class 1"]
-
-
-def test_a_refused_version_ends_with_code_3(model: Command) -> None:
-    assert model("learn", "forgetful", "first", *QUICK, "--method", "finetune", "--held-out", "0.5")[0] == 0
-    Path("model").rename("other")
-    Path("forgetful").rename("model")
-    code, told = model("learn", "model", "second", "--held-out", "0.5", "--max-forgetting", "5")
-    assert code == 3
-    assert "not promoted: it forgets" in told
-    assert "cotransport rollback model --to 2" in told
-    assert ModelStore(Path("model")).manifest().current == 1
-    assert "version 2 was refused: it forgets" in model("info", "model")[1]
-    code, told = model("learn", "model", "second", "--held-out", "0.5")  # the word of caution is taken back
-    assert (code, "these images before: it is current now" in told) == (0, True)
-    assert "version 2 was refused at first: it forgets" in model("info", "model")[1]
-    assert ModelStore(Path("model")).manifest().current == 2
+        with monkeypatch.context() as patched:
+            patched.setattr(ConsoleListener, "training", interrupt)
+            code, printed = command("learn", "model", "first", *QUICK, "--overwrite")
+        assert code == 143
+        assert "stopped by SIGTERM" in printed
+        assert f"resume with: cotransport learn model first {' '.join(QUICK)}\n" in printed  # without --overwrite
+        assert "first lesson is not finished" in command("info", "model")[1]
+        code, printed = command("learn", "model", "first", *QUICK)
+        assert (code, "the training resumes after step" in printed) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +183,7 @@ def test_a_refused_version_ends_with_code_3(model: Command) -> None:
         (["learn", "model", "first", "--minutes", "-1"], "--minutes -1: give a time"),
         (["learn", "model", "first", "--set", "schedule=3"], "schedule: give one of its keys"),
         (["learn", "model", "first", "--set", "augmentation=none"], "augmentation: give one of its keys"),
+        (["learn", "model", "first", "--set", "device=cpu"], "--set device: give one of its keys"),
         (["learn", "model", "first", "--set", "data.image_size=8"], "Give it with --image-size"),
         (["learn", "model", "first", "--backbone", "foo"], "'foo' is not known"),
         (["learn", "model", "first", "--method", "coill"], "did you mean 'coil'"),
@@ -137,72 +195,75 @@ def test_a_refused_version_ends_with_code_3(model: Command) -> None:
         ),
         (
             ["evaluate", "model", "--set", "schedul.foo=1"],
-            "--set schedul: evaluate has settings of data and device only",
+            "--set schedul: evaluate takes settings of data and device only",
         ),
-        (["info", "first/class 0/1.png"], "a file, not a model's folder"),
+        (["info", "first/class 0/1.png"], "a file, not a model folder"),
         (["learn", "model", "first", "--known-classes", "maybe"], "maybe"),
         (["predict", "model", "a.jpg"], "model: no such folder"),
+        (["predict", "model", "a.jpg", "--json", "--format", "csv"], "--json and --format csv exclude each other"),
         (["info", "first"], "not a model"),
         (["rollback", "model"], "no such folder"),
         (["evaluate", "model"], "no such folder"),
         (["export", "model", "--onnx", "m.onnx"], "no such folder"),
     ],
 )
-def test_a_users_mistake_is_told_in_a_line(words: list[str], message: str, command: Command) -> None:
-    code, told = command(*words)
+def test_a_users_mistake_ends_in_one_message(words: list[str], message: str, command: Command) -> None:
+    code, printed = command(*words)
     assert code == 2
-    assert message in " ".join(told.split())
-    assert "Traceback" not in told
+    assert message in " ".join(printed.split())
+    assert "Traceback" not in printed
+    assert not Path("model/manifest.json").exists()
+    assert not Path("model/unfinished").exists()
 
 
 class TestPredict:
     def test_files_folders_and_patterns(self, model: Command) -> None:
         one = next(Path("first").rglob("*.png"))
-        code, told = model("predict", "model", str(one), "first/class 1", "first/**/1*.png", "--format", "csv")
-        rows = list(csv.DictReader(io.StringIO(told)))
+        code, printed = model("predict", "model", str(one), "first/class 1", "first/**/1*.png", "--format", "csv")
+        rows = list(csv.DictReader(io.StringIO(printed)))
         assert code == 0
         assert rows[0]["image"] == str(one)
         assert len(rows) == 1 + 20 + len(list(Path("first").rglob("1*.png")))
         assert {row["class"] for row in rows} <= {"class 0", "class 1"}
         assert all(0 < float(row["probability"]) <= 1 for row in rows)
 
-    def test_json_lines_and_the_likeliest(self, model: Command) -> None:
-        code, told = model("predict", "model", "first/class 0", "--top", "2", "--json")
-        lines = [json.loads(line) for line in told.splitlines()]
+    def test_json_lines_with_the_most_likely_classes(self, model: Command) -> None:
+        code, printed = model("predict", "model", "first/class 0", "--top", "2", "--json")
+        lines = [json.loads(line) for line in printed.splitlines()]
         assert code == 0
         assert len(lines) == 20
         for line in lines:
-            shares = [one["probability"] for one in line["predictions"]]
-            assert shares == sorted(shares, reverse=True)
-            assert sum(shares) == pytest.approx(1)
+            probabilities = [one["probability"] for one in line["predictions"]]
+            assert probabilities == sorted(probabilities, reverse=True)
+            assert sum(probabilities) == pytest.approx(1)
 
     def test_a_table(self, model: Command) -> None:
-        code, told = model("predict", "model", "first/class 0/3.png")
+        code, printed = model("predict", "model", "first/class 0/3.png")
         assert code == 0
-        assert "first/class 0/3.png" in told
-        assert IncrementalClassifier.load("model").predict(["first/class 0/3.png"])[0] in told
+        assert "first/class 0/3.png" in printed
+        assert IncrementalClassifier.load("model").predict(["first/class 0/3.png"])[0] in printed
 
-    def test_a_bad_file_ends_with_code_1_and_the_rest_is_done(self, model: Command) -> None:
+    def test_a_bad_file_ends_with_code_1_and_the_others_are_predicted(self, model: Command) -> None:
         Path("first/class 0/bad.png").write_bytes(b"nonsense")
-        code, told = model("predict", "model", "first/class 0", "--format", "csv")
+        code, printed = model("predict", "model", "first/class 0", "--format", "csv")
         assert code == 1
-        assert "1 of 21 files could not be read" in told
-        rows = [line for line in told.splitlines() if line.startswith("first/class 0/")]
+        assert "1 of 21 files could not be read" in printed
+        rows = [line for line in printed.splitlines() if line.startswith("first/class 0/")]
         assert len(rows) >= 21
 
-    def test_nothing_there(self, model: Command) -> None:
+    def test_words_that_name_no_images_are_reported(self, model: Command) -> None:
         Path("empty").mkdir()
         assert "an empty name: no images there" in model("predict", "model", "")[1]
         for words in ("empty", "no*.png"):
-            code, told = model("predict", "model", words)
+            code, printed = model("predict", "model", words)
             assert code == 2
-            assert f"{words}: no images there" in told
-            code, told = model("predict", "model", words, "first/class 0/1.png")
+            assert f"{words}: no images there" in printed
+            code, printed = model("predict", "model", words, "first/class 0/1.png")
             assert code == 1
-            assert f"{words}: no images there" in told
-            assert "first/class 0/1.png" in told
+            assert f"{words}: no images there" in printed
+            assert "first/class 0/1.png" in printed
 
-    def test_names_that_a_terminal_would_obey(self, model: Command) -> None:
+    def test_names_that_a_terminal_would_obey_are_escaped(self, model: Command) -> None:
         hostile = Path("first/class 0/a\x1b[2J[red]\udcff.png")
         try:
             Image.new("RGB", (8, 8)).save(hostile)
@@ -212,68 +273,102 @@ class TestPredict:
         clf = IncrementalClassifier("replay", "resnet8", schedule={"epochs": 1})
         clf.learn(blobs(2, 4).images.pixels, ["cat\x9b2J"] * 4 + ["dog\x1b[2J"] * 4).save("hostile")  # type: ignore[union-attr]
         for form in ("table", "csv", "jsonl"):
-            told = model("predict", "hostile", "first/class 0", "--format", form)[1]
-            assert not {"\x1b", "\x9b"} & set(told)
-            code, told = model("predict", "model", "first/class 0", "--format", form)
+            printed = model("predict", "hostile", "first/class 0", "--format", form)[1]
+            assert not {"\x1b", "\x9b"} & set(printed)
+            code, printed = model("predict", "model", "first/class 0", "--format", form)
             assert code == 1
-            assert "\x1b[2J" not in told
+            assert "\x1b[2J" not in printed
+
+    def test_a_closed_output_gives_no_stack_trace(self, model: Command) -> None:
+        words = ["predict", "model", "first/class 0/1.png", "--format", "csv"]
+        closed = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "cotransport", *words]
+        ended = subprocess.run(closed, stderr=subprocess.PIPE, text=True, check=False)
+        assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_evaluate_and_info(model: Command) -> None:
-    code, told = model("evaluate", "model")
+class TestEvaluate:
+    def test_held_out_images_or_other_data(self, model: Command) -> None:
+        code, printed = model("evaluate", "model")
+        assert code == 0
+        assert "of 4 images" in printed
+        found = json.loads(model("evaluate", "model", "first", "--json")[1])
+        assert found["images"] == 40
+        assert [one["name"] for one in found["per_class"]] == ["class 0", "class 1"]
+        assert found["accuracy"] == sum(one["accuracy"] for one in found["per_class"]) / 2
+
+    def test_of_many_classes_the_worst_are_shown(self, cotransport: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+        many = [
+            ClassAccuracy(name=f"class {number:02}", images=2, before=None, after=float(number)) for number in range(45)
+        ]
+        monkeypatch.setattr("cotransport.lessons.comparison.evaluate", lambda *_, **__: many)
+        printed = cotransport("evaluate", "model")[1]
+        assert "the 40 worst of 45 classes; --json has all" in printed
+        assert "class 39" in printed
+        assert "class 40" not in printed
+        assert "22.0 % of 90 images" in printed
+
+
+class TestInfo:
+    def test_a_model_and_its_versions(self, model: Command) -> None:
+        code, printed = model("info", "model")
+        assert code == 0
+        assert "model: version 1, 2 classes, COIL (tuned) with the backbone resnet8, 8 x 8 pixels" in printed
+        assert "36 exemplars, 4 held-out images" in printed
+        assert "version 1 learned class 0, class 1" in printed
+        facts = json.loads(model("info", "model", "--json")[1])
+        assert facts["current"] == 1
+        assert facts["versions"][0]["forgetting"] is None
+
+    def test_damage_and_unfinished_lessons_are_named(self, model: Command) -> None:
+        store = ModelStore(Path("model"))
+        with store.locked():
+            store.write(store.read(), parent=1, refused="it is not wanted")
+        Path("model/versions/0002/metrics.json").write_text("{}")
+        Path("model/unfinished").mkdir()
+        record = {"request": {"parent": 1}, "data": "photos/week2", "fingerprint": "ab"}
+        Path("model/unfinished/job.json").write_text(json.dumps(record))
+        code, printed = model("info", "model")
+        assert code == 0
+        assert "version 2 was refused: it is not wanted" in printed
+        assert "version 2 is damaged: model/versions/0002/metrics.json: damaged" in printed
+        assert "a lesson from photos/week2 is not finished; repeat its command to resume it" in printed
+
+    def test_of_many_versions_the_latest_are_shown(self, model: Command) -> None:
+        store = ModelStore(Path("model"))
+        with store.locked():
+            for parent in range(1, 43):
+                store.write(store.read(), parent=parent)
+        printed = model("info", "model")[1]
+        assert "the latest 40 of 43 versions; --json has all" in printed
+        assert len(json.loads(model("info", "model", "--json")[1])["versions"]) == 43
+
+
+def test_rollback_says_how_to_undo_it(model: Command) -> None:
+    IncrementalClassifier.load("model").save("model")
+    code, printed = model("rollback", "model")
+    assert (code, "version 1 is current now; to undo: cotransport rollback model --to 2" in printed) == (0, True)
+    assert "version 1 is current already" in model("rollback", "model", "--to", "1")[1]
+    assert json.loads(model("rollback", "model", "--to", "2", "--json")[1]) == {"before": 1, "current": 2}
+    code, printed = model("rollback", "model", "--to", "9")
+    assert (code, "there is no version 9. Versions: 1, 2" in printed) == (2, True)
+
+
+def test_export_writes_an_onnx_file(model: Command) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    code, printed = model("export", "model", "--onnx", "model.onnx")
     assert code == 0
-    assert "of 4 images" in told
-    code, told = model("evaluate", "model", "first", "--json")
-    assert json.loads(told)["images"] == 40
-    code, told = model("info", "model")
-    assert code == 0
-    assert "version 1, 2 classes, COIL (tuned)" in told
-    assert json.loads(model("info", "model", "--json")[1])["current"] == 1
-
-
-def test_without_an_output_there_is_no_stack_trace(model: Command) -> None:
-    words = ["predict", "model", "first/class 0/1.png", "--format", "csv"]
-    script = [sys.executable, "-c", "from cotransport.cli.main import main; main()", *words]
-    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *script]
-    found = subprocess.run(closed, stderr=subprocess.PIPE, text=True, check=False)
-    assert (found.returncode, found.stderr) == (0, "")
-
-
-def test_export(model: Command) -> None:
-    code, told = model("export", "model", "--onnx", "model.onnx")
-    assert code == 0
-    assert "model.onnx" in told
+    assert "model.onnx" in printed
     assert Path("model.onnx").stat().st_size > 10_000
 
 
-def test_example_data_is_what_the_readme_needs(command: Command) -> None:
-    code, told = command("example-data", "digits")
+def test_example_data_is_what_the_readme_needs(cotransport: Command) -> None:
+    code, printed = cotransport("example-data", "digits")
     assert code == 0
-    assert "digits/first" in told
+    assert "digits/first" in printed
     lessons = {path.name: sorted(part.name for part in path.iterdir()) for path in Path("digits").iterdir()}
     assert lessons["first"] == ["one", "three", "two", "zero"]
     assert len(lessons["unseen"]) == 10 * examples.UNSEEN
     assert len(list(Path("digits").rglob("*.png"))) == 1797
-    code, told = command("example-data", "digits")
-    assert (code, "exists already" in told) == (2, True)
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_first_and_the_same_command_goes_on(number: int, code: int, command: Command) -> None:
-    lesson = ["learn", "model", "first", "--backbone", "resnet8", "--epochs", "400", "--set", "device.accelerator=cpu"]
-    script = [sys.executable, "-c", "from cotransport.cli.main import main; main()", *lesson]
-    process = subprocess.Popen(script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ})
-    record = Path("model/unfinished/lesson.json")
-    deadline = time.monotonic() + 60
-    while not record.exists() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.02)
-    time.sleep(0.2)
-    process.send_signal(number)
-    _, told = process.communicate(timeout=60)
-    assert process.returncode == code
-    assert "What was learned is saved; go on with: cotransport learn model first" in told
-    assert len(list(Path("model/unfinished").glob("training-*.safetensors"))) == 1
-    code, told = command("learn", "model", "first", "--backbone", "resnet8", "--epochs", "400", *QUICK[4:])
-    assert code == 0
-    assert "goes on after step" in told
-    assert ModelStore(Path("model")).manifest().current == 1
+    code, printed = cotransport("example-data", "digits")
+    assert (code, "exists already" in printed) == (2, True)
