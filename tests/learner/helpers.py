@@ -10,6 +10,7 @@ from cotransport import IncrementalClassifier
 from cotransport.data import LabelledImages
 from cotransport.learner.settings import LearnerSettings
 from cotransport.settings.sections import Budget, Schedule
+from cotransport.system.randomness import seeded
 from tests import conftest
 
 Tasks: TypeAlias = tuple[LabelledImages, LabelledImages]
@@ -28,6 +29,7 @@ def learner_settings(method: object = "replay", backbone: object = "resnet8", **
     return classifier(method, backbone, **settings).settings()
 
 
-def module() -> nn.Module:
+def module(seed: int = 0) -> nn.Module:
     """A user's own backbone for images of 8 x 8 pixels."""
-    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 6))
+    with seeded(seed):
+        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 6), nn.ReLU())

@@ -183,7 +183,7 @@ class TestRestoredNetwork:
             self.restored(learner_settings(backbone={"name": name}), tensors)
 
     def test_a_users_module_is_copied_and_gets_the_weights(self) -> None:
-        own = module()
+        own = module(seed=1)
         before = [parameter.clone() for parameter in own.parameters()]
         tensors = self.stored(learner_settings(backbone=module()))
         found = self.restored(learner_settings(backbone=own), tensors)
@@ -192,7 +192,7 @@ class TestRestoredNetwork:
 
     def test_a_users_module_of_another_architecture_is_refused(self) -> None:
         tensors = self.stored(learner_settings(backbone=module()))
-        other = nn.Sequential(nn.Conv2d(3, 5, 3), nn.ReLU(), nn.Flatten(), nn.Linear(180, 6))
+        other = nn.Sequential(nn.Conv2d(3, 5, 3), nn.ReLU(), nn.Flatten(), nn.Linear(180, 6), nn.ReLU())
         with pytest.raises(ModelError, match="Give a module of the same architecture"):
             self.restored(learner_settings(backbone=other), tensors)
         for_other_images = nn.Sequential(nn.Flatten(), nn.Linear(7, 6))

@@ -105,6 +105,6 @@ def test_a_users_own_module_is_given_again() -> None:
         restored(snapshot)
     with pytest.raises(ConfigError, match="give the torch module"):
         restored(snapshot, backbone="resnet8")  # type: ignore[arg-type]
-    again, own = restored(snapshot, backbone=module(), device=CPU)
+    again, own = restored(snapshot, backbone=module(seed=1), device=CPU)
     test = blobs(2, 3)
     assert torch.equal(Predictor(again, own).decision(test), Predictor(state, settings).decision(test))
