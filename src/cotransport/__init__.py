@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from cotransport.version import __version__
 
 # GNU's OpenMP, which torch uses on Linux, makes waiting threads spin for milliseconds. Beside other busy processes,
-# such as our own image decoders, that slows a training down a lot. A shorter spin costs little on an idle machine. The
-# variable is read when torch is loaded. It is left alone if the user has set a policy.
+# such as our own image decoders, that slows training down a lot. A shorter spin costs little on an idle machine. The
+# variable is read when torch is loaded. A policy that the user has set is left alone.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 

@@ -1,8 +1,8 @@
 """Resumable work on disk: a run of an experiment, or a lesson of a model.
 
-A job learns one task after another. Its record, `job.json`, says what the job is and what was settled about each
-training before its first step. However a process ends, the same job resumes from the last checkpoint and finishes with
-the same result as an undisturbed one.
+A job learns one task after another. Its record, `job.json`, says what was asked for, on which images, and how many
+epochs and threads each training has. However a process ends, the same job resumes from the last checkpoint, and its
+result is the same as if it had never been interrupted.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ JOB = "job.json"
 
 
 class Listener(Protocol):
-    """Hears of the progress of work: one run after another, or a single lesson."""
+    """Receives the progress of jobs: one run after another, or a single lesson."""
 
     def planned(self, jobs: int, kept: Sequence[str]) -> None:
-        """`jobs` jobs will be done. Those named in `kept` were finished earlier and are kept."""
+        """`jobs` jobs will run. Those named in `kept` were finished earlier and are kept."""
 
     def job_started(self, title: str, notes: Sequence[str], work: Sequence[float], tasks_done: int) -> None:
-        """A job starts, or resumes after some tasks. `work` is what each task costs, in any unit."""
+        """A job starts, or resumes after `tasks_done` tasks. `work` is the cost of each task, in any unit."""
 
     def training(self, progress: TrainingProgress) -> None:
         """The training of a task has made progress."""
@@ -47,7 +47,7 @@ class Listener(Protocol):
 
 
 class NullListener:
-    """Ignores everything. All processes but the first one have it."""
+    """Ignores everything. All processes except the first one use it."""
 
     def planned(self, jobs: int, kept: Sequence[str]) -> None:
         """Do nothing."""
@@ -67,7 +67,7 @@ class _Record(BaseModel):
 
 
 class TrainingRecord(_Record):
-    """What was settled about a task's training before its first step."""
+    """The choices for a task's training that are recorded before its first step, so that it resumes with the same."""
 
     epochs: int = Field(ge=1)
     threads: int | None = Field(default=None, ge=1)
@@ -75,40 +75,40 @@ class TrainingRecord(_Record):
 
 
 class JobRecord(_Record):
-    """What a job is, and what was settled about its trainings."""
+    """What a job was asked to do, and the recorded choices for its trainings."""
 
     request: dict[str, Any]
-    """What was asked for, by name."""
+    """The settings that were asked for, by name."""
     data: str
     """The images, as the user names them."""
     fingerprint: str
     """Fingerprint of the images."""
     trainings: dict[int, TrainingRecord] = {}
-    """By task, counted from 0."""
+    """The trainings that have started, by task, counted from 0."""
 
     @property
     def id(self) -> str:
-        """The same for the same request on the same images, and for no other job."""
+        """A hash of the request and the images: the same for the same job, and for no other."""
         return hashlib.sha256(json.dumps([self.request, self.fingerprint], sort_keys=True).encode()).hexdigest()
 
 
 def differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
-    """The names of requests that differ, for an error message."""
+    """The names of the wanted settings that were found with other values, for an error message."""
     return [name for name, value in wanted.items() if found.get(name) != value]
 
 
 def read_record(folder: Path) -> JobRecord | None:
-    """The record of the job in a folder, None if there is none. ValueError if it is damaged."""
+    """The record of the job in a folder; None if there is none. Raises ValueError if it is damaged."""
     try:
-        return JobRecord.model_validate(_whole_keys(read_json(folder / JOB)))
+        return JobRecord.model_validate(_with_integer_keys(read_json(folder / JOB)))
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
         raise ValueError(str(error).splitlines()[0]) from None
 
 
-def _whole_keys(values: Any) -> Any:  # noqa: ANN401 (whatever is in the file)
-    """JSON has no whole numbers as keys."""
+def _with_integer_keys(values: Any) -> Any:  # noqa: ANN401 (whatever is in the file)
+    """A record's values with the tasks of `trainings` as integers. In JSON, keys are strings."""
     trainings = values.get("trainings") if isinstance(values, dict) else None
     if not isinstance(trainings, dict) or not all(key.isdecimal() for key in trainings):
         return values
@@ -116,7 +116,7 @@ def _whole_keys(values: Any) -> Any:  # noqa: ANN401 (whatever is in the file)
 
 
 class Job:
-    """A job in progress. Whoever has one also holds the lock of the job's model folder."""
+    """A job in progress. Its owner also holds the lock of the job's model folder."""
 
     def __init__(self, folder: Path, record: JobRecord, processes: Processes) -> None:
         self.folder, self.record = folder, record
@@ -124,7 +124,10 @@ class Job:
         self.last_progress: TrainingProgress | None = None
 
     def control(self, task: int, listener: ProgressListener) -> TrainingControl:
-        """How the training of a task resumes, and who hears of it. Its epochs and threads are recorded on the way."""
+        """The control of a task's training: recorded choices, checkpoints and a listener.
+
+        A new training's number of epochs and threads is recorded when it first reports its progress.
+        """
         from cotransport.training.checkpoints import Checkpoints
         from cotransport.training.loop import TrainingControl
 
@@ -145,12 +148,12 @@ class Job:
         )
 
     def settle(self, task: int, training: TrainingRecord) -> None:
-        """Record what was settled about a training."""
+        """Record the choices for a task's training."""
         self.record = self.record.model_copy(update={"trainings": {**self.record.trainings, task: training}})
         self.save()
 
     def save(self) -> None:
-        """Write the record. From now on, the job counts as started."""
+        """Write the record. Once it is written, the job counts as started."""
         if self._processes.is_first:
             with storage_errors(self.folder):
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -175,7 +178,7 @@ def remove_job(folder: Path) -> None:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Finish the block before a signal stops the process. A training inside saves a checkpoint and stops at once."""
+    """Finish the block before a signal stops the process. A training inside saves a checkpoint and stops earlier."""
     with signals.deferred():
         yield
     if signals.requested():
@@ -193,5 +196,5 @@ def locked(model: ModelFolder, processes: Processes) -> Iterator[None]:
 def difference_error(
     kind: type[CotransportError], folder: Path, what: str, names: Sequence[str], remedy: str
 ) -> CotransportError:
-    """The error for an earlier job that differs from what is asked for now."""
-    return kind(f"{folder}: {what}, and what is asked for now differs in {', '.join(names)}. {remedy}")
+    """The error for an earlier job that differs from the new request in some settings."""
+    return kind(f"{folder}: {what}, and the new request differs in {', '.join(names)}. {remedy}")

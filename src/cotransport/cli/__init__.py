@@ -1,4 +1,4 @@
-"""The command: verbs over the library's nouns. Heavy libraries are imported by the command that needs them."""
+"""The command `cotransport`. Heavy libraries are imported only by the subcommands that need them."""
 
 from cotransport.cli.main import main
 

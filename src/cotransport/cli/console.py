@@ -1,4 +1,4 @@
-"""Where the command prints, and how text from outside is shown."""
+"""Where the command prints, and how it shows text that is not its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLAG = " "
 
 
 def visible(text: object) -> str:
-    r"""Text from outside, such as file names, with control characters escaped.
+    r"""Text that is not our own, such as file names, with control characters escaped.
 
     >>> visible("a\x1b[2J.png")
     'a\\x1b[2J.png'
@@ -29,12 +29,12 @@ def visible(text: object) -> str:
 
 
 def markup(text: object) -> str:
-    """Text from outside for a rich console: visible, line by line, with brackets escaped."""
+    """Text that is not our own, for a rich console: control characters and brackets are escaped, lines are kept."""
     return escape("\n".join(visible(line) for line in str(text).split("\n")))
 
 
 def print_json(values: object, indent: int | None = 1) -> None:
-    """Print JSON in which unprintable characters, as in hostile names, are escaped."""
+    """Print JSON with unprintable characters escaped, which a hostile file name may contain."""
     text = json.dumps(values, indent=indent, ensure_ascii=False)
     lines = (line if line.isprintable() else _escape(line) for line in text.split("\n"))
     print("\n".join(lines))
@@ -46,7 +46,7 @@ def _escape(text: str) -> str:
 
 @contextmanager
 def resume_hint(command: str) -> Iterator[None]:
-    """After a signal, say that everything is saved and which command resumes."""
+    """After a signal, print that everything is saved, and the command that resumes."""
     try:
         yield
     except signals.Interrupted as stopped:

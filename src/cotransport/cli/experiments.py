@@ -1,4 +1,4 @@
-"""The commands for experiments: run, recipes, methods, report, visualize."""
+"""The subcommands for experiments: run, recipes, methods, report, visualize."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ RecipeName = Annotated[
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, for example schedule.epochs=5. Repeatable."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as schedule.epochs=5. Can be repeated."),
 ]
 DataSource = Annotated[
-    str | None, typer.Option("--data", help="Other images: a folder, or a Hugging Face data set's path or id.")
+    str | None, typer.Option("--data", help="Other images: a folder, or a Hugging Face data set (path or id).")
 ]
 OutFolder = Annotated[Path | None, typer.Option("--out", help="Where results go.", show_default="runs/RECIPE")]
 
@@ -39,8 +39,8 @@ OutFolder = Annotated[Path | None, typer.Option("--out", help="Where results go.
     "[bold]cotransport run[/]  the digits, in about two minutes\n\n"
     "[bold]cotransport run cifar100-b0-10 --dry-run[/]  what would be run\n\n"
     "[bold]cotransport run digits --set schedule.epochs=5 --set 'seeds=[1,2,3]'[/]  other settings, three seeds\n\n"
-    "[bold]cotransport run digits --set 'methods=\\[bic, wa]' --set methods.wa.rt_weight=1[/]  two methods, one "
-    "changed (see [bold]methods[/])\n\n"
+    "[bold]cotransport run digits --set 'methods=\\[bic, wa]' --set methods.wa.rt_weight=1[/]  two methods, one of "
+    "them with another setting (see [bold]methods[/])\n\n"
     "[bold]cotransport run my-recipe.yaml --data photos --out runs/photos[/]  your own recipe and images"
 )
 def run(
@@ -50,7 +50,7 @@ def run(
     folder: OutFolder = None,
     resume: Annotated[bool, typer.Option("--resume", metavar=FLAG, help="Resume an unfinished experiment.")] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", metavar=FLAG, help="Discard earlier runs of this recipe.")
+        bool, typer.Option("--overwrite", metavar=FLAG, help="Discard earlier runs of the same methods and seeds.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", metavar=FLAG, help="Show what would be run and stop; no image is read.")
@@ -60,7 +60,7 @@ def run(
     from cotransport.experiments.recipe import load_recipe
 
     if resume and overwrite:
-        raise typer.BadParameter("--resume and --overwrite exclude each other")
+        raise typer.BadParameter("--resume and --overwrite are mutually exclusive")
     chosen = load_recipe(recipe, overrides or (), data)
     if dry_run:
         from cotransport.experiments.dry_run import dry_run as plan
@@ -125,12 +125,12 @@ def methods(
 
 @app.command(epilog="Example: [bold]cotransport report runs/digits[/]")
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of runs.", metavar="DIR...")],
+    folders: Annotated[list[Path], typer.Argument(help="Folders with runs.", metavar="DIR...")],
     folder: Annotated[
         Path | None, typer.Option("--out", help="Where the report goes.", show_default="the first DIR")
     ] = None,
 ) -> None:
-    """Write tables, figures and a page from the results in folders."""
+    """Write tables, figures and a page from the results of runs."""
     from cotransport.experiments.results import find_results
     from cotransport.report import write_report
 
@@ -156,9 +156,9 @@ def visualize(
     overrides: Overrides = None,
     folder: OutFolder = None,
 ) -> None:
-    """Draw the decision boundaries of old classes, and of new ones before they are trained.
+    """Draw the decision boundaries of old classes, and of new classes before they are trained.
 
-    The network gets a two-dimensional embedding and learns the old classes. The new classes are transported from them.
+    A network with two-dimensional features learns the old classes. The new classes are transported from them.
     """
     from cotransport.cli.progress import ConsoleListener
     from cotransport.experiments.boundary import boundary
@@ -183,7 +183,7 @@ def visualize(
 
 
 def _show_boundary(found: Boundary) -> None:
-    """Show the accuracy of every class, and what the new ones were built from."""
+    """Print the accuracy of every class, and what the new ones were built from."""
     from cotransport.report.boundary import accuracy_text
 
     table = Table("class", "accuracy before", "with new classes", "built from", box=None, header_style="bold")
@@ -218,7 +218,7 @@ def _show_dry_run(plan: DryRun) -> None:
         length = f"the epochs recorded in {markup(recipe.follow)}"
     out.print(
         f"[bold]{markup(recipe.name)}[/]: {len(plan.split)} tasks, {sum(map(len, plan.split))} classes of "
-        f"{markup(recipe.data.source)}, {recipe.backbone.name}, {length} a task in batches of "
+        f"{markup(recipe.data.source)}, {recipe.backbone.name}, {length} per task in batches of "
         f"{recipe.schedule.batch_size}\nmethods: {markup(names)}; seeds: {', '.join(map(str, recipe.seeds))}"
     )
     table = Table("task", "classes", "names", box=None, header_style="bold")

@@ -1,4 +1,4 @@
-"""The command: one application, and what happens to errors, warnings and signals."""
+"""The command `cotransport`: all subcommands, and how errors, warnings and signals are shown."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ app.add_typer(models.app)
 
 
 def main() -> None:
-    """Run the command. A user's mistake ends in one message and exit code 2, never in a stack trace."""
-    warnings.showwarning = _show_warning  # type: ignore[assignment]  # it takes all the arguments and needs two
+    """Run the command. A user's mistake leads to one message and exit code 2, never to a stack trace."""
+    warnings.showwarning = _show_warning  # type: ignore[assignment]  # it accepts all the arguments and uses two
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the parent process
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (open until the process ends)
     is_first = _is_first_process()
     if not is_first:
-        if os.environ.get("LOCAL_RANK", "0") not in {"", "0"}:  # started by another process of ours
+        if os.environ.get("LOCAL_RANK", "0") not in {"", "0"}:  # started by the first process
             end_with_parent()
         err.quiet = out.quiet = True  # the first process reports for all
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -57,29 +57,29 @@ def main() -> None:
     except RuntimeError as error:
         if _lost_worker(error):
             message = "a process that decodes images was killed, perhaps because memory ran out"
-            err.print(f"[bold red]error:[/] {message}. Free some memory, and repeat the command", soft_wrap=True)
+            err.print(f"[bold red]error:[/] {message}. Free some memory and repeat the command", soft_wrap=True)
         elif is_first or not _lost_connection(error):
             raise
         sys.exit(1)
 
 
 def _lost_connection(error: RuntimeError) -> bool:
-    """Whether a process has lost its companions. The first process says why."""
+    """Whether this process has lost the others. The first process reports why."""
     return type(error).__module__ == "torch.distributed" or "Connection closed" in str(error)
 
 
 def _lost_worker(error: RuntimeError) -> bool:
-    """Whether torch reports that one of its worker processes is gone."""
+    """Whether torch reports that one of its worker processes has died."""
     return "DataLoader worker" in str(error)
 
 
 def _is_first_process() -> bool:
-    """Whether this is the process that speaks. Lightning numbers the processes it starts in their environment."""
+    """Whether this is the process that prints. Lightning numbers the processes that it starts in their environment."""
     return all(os.environ.get(rank, "0") in {"", "0"} for rank in ("LOCAL_RANK", "NODE_RANK", "GROUP_RANK"))
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
-    """Show our own warnings as one line. Those of libraries are for developers (python -W)."""
+    """Print our own warnings in one line. Those of libraries are for developers, and are not shown."""
     if issubclass(category, CotransportWarning):
         err.print(f"[yellow]note:[/] {markup(message)}", soft_wrap=True)
 

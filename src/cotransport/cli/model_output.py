@@ -1,4 +1,4 @@
-"""How the commands around a model show predictions and lessons."""
+"""How the subcommands for a model print predictions and lessons."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from cotransport.lessons.records import ClassAccuracy, LessonOutcome
 
 SHOWN = 40
-"""Classes that a table lists, at most."""
-MUCH_FORGOTTEN = 25
-"""Points of accuracy lost by a class that are worth a warning."""
+"""Rows of a table, at most."""
+LARGE_LOSS = 25
+"""Points of accuracy, at least, whose loss by a class is worth a warning."""
 
 
 class Format(str, Enum):
@@ -33,7 +33,7 @@ class Format(str, Enum):
 
 
 def print_predictions(answers: Iterable[Prediction], form: Format, top: int) -> int:
-    """Print predictions as they come; returns the number of files that could not be read."""
+    """Print predictions, each as soon as it is made; returns the number of files that could not be read."""
     failed = 0
     writer = csv.writer(sys.stdout, lineterminator="\n")
     if form is Format.csv:
@@ -66,7 +66,7 @@ def print_predictions(answers: Iterable[Prediction], form: Format, top: int) -> 
 
 
 def show_outcome(model: Path, outcome: LessonOutcome, *, as_json: bool) -> None:
-    """Show what a lesson led to."""
+    """Print the outcome of a lesson."""
     report = outcome.report
     if as_json:
         values = report.model_dump(mode="json", by_alias=True)  # as in `metrics.json`
@@ -92,15 +92,15 @@ def show_outcome(model: Path, outcome: LessonOutcome, *, as_json: bool) -> None:
     _show_classes(report.per_class, report.lesson.new_classes)
     words = [f"[bold]version {outcome.version}[/] recognises {percent(report.accuracy)} of all held-out images"]
     if report.accuracy is None:
-        words = [f"[bold]version {outcome.version}[/] is made. There are too few images to hold some out for testing"]
+        words = [f"[bold]version {outcome.version}[/] is ready. There are too few images to hold some out for testing"]
     if report.accuracy_lost is not None:
         words.append(f"the classes known before: {percent(report.old_before)} before, {percent(report.old_after)} now")
     out.print("; ".join(words), soft_wrap=True)
-    lost = [one for one in report.per_class if _gain(one) <= -MUCH_FORGOTTEN]
+    lost = [one for one in report.per_class if _gain(one) <= -LARGE_LOSS]
     if lost and outcome.refused is None:
         names = ", ".join(f"{one.name} ({_gain(one):.0f})" for one in sorted(lost, key=_gain)[:5])
         out.print(
-            f"[yellow]much forgotten:[/] {markup(names)}. More exemplars (--memory-per-class) or another "
+            f"[yellow]much accuracy lost:[/] {markup(names)}. More exemplars (--memory-per-class) or another "
             f"method may help. To go back to the version before: {rollback_command(model)}",
             soft_wrap=True,
         )
@@ -113,7 +113,7 @@ def show_outcome(model: Path, outcome: LessonOutcome, *, as_json: bool) -> None:
 
 
 def rollback_command(model: Path, to: int | None = None) -> str:
-    """The rollback command, ready to be typed."""
+    """The rollback command, ready to be copied."""
     return markup(f"cotransport rollback {shlex.quote(str(model))}" + ("" if to is None else f" --to {to}"))
 
 
@@ -123,7 +123,7 @@ def _gain(change: ClassAccuracy) -> float:
 
 
 def _show_classes(changes: Sequence[ClassAccuracy], new_classes: Sequence[str | int]) -> None:
-    """Show what was learned and forgotten, class by class; of many classes those that changed most."""
+    """Print the accuracy of each class before and after; of many classes, the new ones and those that lost most."""
     listed = list(changes)
     if len(listed) > SHOWN:
         new = [change for change in changes if change.name in new_classes]
@@ -138,7 +138,7 @@ def _show_classes(changes: Sequence[ClassAccuracy], new_classes: Sequence[str | 
         table.add_row(markup(change.name), str(change.images), before, percent(change.after), moved)
     out.print(table)
     if len(changes) > len(listed):
-        which = ", the most forgotten of the old ones" * (len(new_classes) < len(changes))
+        which = ", with the largest losses of old ones" * (len(new_classes) < len(changes))
         out.print(f"{len(listed)} of {len(changes)} classes{which}; --json has all", style="dim")
 
 

@@ -1,4 +1,4 @@
-"""The commands for a model: learn, predict, evaluate, info, rollback, export; and example-data."""
+"""The subcommands for a model: learn, predict, evaluate, info, rollback, export; and example-data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Overrides = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Any other setting of a recipe, such as schedule.learning_rate=0.1. Repeatable.",
+        help="Any other setting of a recipe, such as schedule.learning_rate=0.1. Can be repeated.",
     ),
 ]
 
@@ -51,7 +51,7 @@ class KnownClasses(str, Enum):
 @app.command(
     epilog="Examples:\n\n"
     "[bold]cotransport learn model photos/week1[/]  a new model, or new classes for it\n\n"
-    "[bold]cotransport learn model photos/week2 --max-forgetting 3[/]  only if old classes lose 3 points at most\n\n"
+    "[bold]cotransport learn model photos/week2 --max-forgetting 3[/]  only if old classes lose at most 3 points\n\n"
     "[bold]cotransport learn model more-cats --known-classes extend[/]  more images of classes that it knows\n\n"
     "[bold]cotransport learn model photos --method wa --minutes 10[/]  another method, and a time budget"
 )
@@ -69,10 +69,12 @@ def learn(
         str | None, typer.Option(help="How to learn (see `methods`).", show_default="coil-tuned, or the model's")
     ] = None,
     backbone: Annotated[
-        str | None, typer.Option(help="The network. A model keeps it for life.", show_default="by the machine")
+        str | None,
+        typer.Option(help="The network. It cannot be changed later.", show_default="fast; resnet18 with a GPU"),
     ] = None,
     image_size: Annotated[
-        int | None, typer.Option(help="Pixels of a side. A model keeps it for life.", show_default="by the images")
+        int | None,
+        typer.Option(help="Side of the images in pixels. It cannot be changed later.", show_default="from the images"),
     ] = None,
     memory: Annotated[
         int | None,
@@ -80,16 +82,16 @@ def learn(
     ] = None,
     memory_per_class: Annotated[int | None, typer.Option(help="Exemplars of each class.")] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="How often each image is seen.", show_default="by the images")
+        int | None, typer.Option(help="Number of passes over the images.", show_default="from the images")
     ] = None,
     minutes: Annotated[
         float | None, typer.Option(help="Train for about this long, instead of a number of epochs.")
     ] = None,
     known_classes: Annotated[
-        KnownClasses, typer.Option(help="Images of known classes: refuse them, or extend the classes with them.")
+        KnownClasses, typer.Option(help="Images of known classes: refuse them, or add them to the classes (extend).")
     ] = KnownClasses.refuse,
     held_out: Annotated[
-        float, typer.Option(help="Share of each class that is held out for testing, 50 images at most.")
+        float, typer.Option(help="Share of each class that is held out for testing, at most 50 images.")
     ] = 0.1,
     max_forgetting: Annotated[
         float | None,
@@ -103,15 +105,15 @@ def learn(
     overwrite: Annotated[bool, typer.Option("--overwrite", metavar=FLAG, help="Discard an unfinished lesson.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Teach a model new classes. The first call makes the model.
+    """Teach a model new classes. The first lesson creates the model.
 
-    Settings that you do not give are chosen by the images, and printed. Those that you give count in later lessons too.
-    If a lesson is interrupted in any way, the same command resumes it.
+    Settings that you do not give are chosen from the images, and printed. Those that you give apply to later lessons
+    too. If a lesson is interrupted in any way, the same command resumes it.
     """
     if memory is not None and memory_per_class is not None:
-        raise typer.BadParameter("--memory and --memory-per-class exclude each other")
+        raise typer.BadParameter("--memory and --memory-per-class are mutually exclusive")
     if epochs is not None and minutes is not None:
-        raise typer.BadParameter("--epochs and --minutes exclude each other")
+        raise typer.BadParameter("--epochs and --minutes are mutually exclusive")
     if max_forgetting is not None and not 0 <= max_forgetting <= 100:
         raise typer.BadParameter(f"--max-forgetting {max_forgetting:g}: give points of accuracy from 0 to 100")
     if minutes is not None and not 0 < minutes < float("inf"):
@@ -166,24 +168,24 @@ def predict(
         Format, typer.Option("--format", help="A table for people, JSON lines or CSV for programs.")
     ] = Format.table,
     as_json: Annotated[bool, typer.Option("--json", metavar=FLAG, help="The same as --format jsonl.")] = False,
-    version: Annotated[int | None, typer.Option(help="A version.", show_default="the current one")] = None,
+    version: Annotated[int | None, typer.Option(help="The version to use.", show_default="the current one")] = None,
 ) -> None:
     """Predict the class of each image.
 
-    A file that is not an image is reported, and the others are predicted all the same (exit code 1).
+    A file that is not an image is reported, and the others are still predicted (exit code 1).
     """
     if as_json and form is Format.csv:
-        raise typer.BadParameter("--json and --format csv exclude each other")
+        raise typer.BadParameter("--json and --format csv are mutually exclusive")
     from cotransport.cli.progress import with_bar
     from cotransport.learner.prediction import Predictor, predict_files
     from cotransport.learner.snapshots import restored
     from cotransport.model.store import ModelStore
 
     form = Format.jsonl if as_json else form
-    paths, nothing = _files(images)
+    paths, empty = _files(images)
     if not paths:
-        raise DataError(f"{nothing[0] or 'an empty name'}: no images there. Check the path")
-    for word in nothing:
+        raise DataError(f"{empty[0] or 'an empty name'}: no images there. Check the path")
+    for word in empty:
         err.print(f"[red]{markup(word)}: no images there[/]", soft_wrap=True)
     predictor = Predictor(*restored(ModelStore(model).read(version)))
     answers = predict_files(predictor, paths, top)
@@ -192,13 +194,13 @@ def predict(
     failed = print_predictions(answers, form, top)
     if failed:
         err.print(f"{failed} of {len(paths)} file{'s' * (len(paths) > 1)} could not be read")
-    if failed or nothing:
+    if failed or empty:
         raise typer.Exit(1)
 
 
 @app.command(
     epilog="Examples:\n\n"
-    "[bold]cotransport evaluate model[/]  on the images that were held out\n\n"
+    "[bold]cotransport evaluate model[/]  on the held-out images\n\n"
     "[bold]cotransport evaluate model photos/checked[/]  on other images of classes that it knows"
 )
 def evaluate(
@@ -207,13 +209,14 @@ def evaluate(
         str | None,
         typer.Argument(
             metavar="DATA",
-            help="A folder with a subfolder per class, or a Hugging Face data set.",
-            show_default="the images that were held out",
+            help="A folder with a subfolder of images per class, or a Hugging Face data set (path or id).",
+            show_default="the held-out images",
         ),
     ] = None,
-    version: Annotated[int | None, typer.Option(help="A version.", show_default="the current one")] = None,
+    version: Annotated[int | None, typer.Option(help="The version to use.", show_default="the current one")] = None,
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="data.label_column, for example. Repeatable.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting such as data.label_column. Can be repeated."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -249,7 +252,7 @@ def evaluate(
 
 @app.command(epilog="Example: [bold]cotransport info model[/]")
 def info(model: Model, as_json: AsJson = False) -> None:
-    """Show a model's versions: classes, accuracy, memory and size."""
+    """Show a model and its versions: classes, accuracy, exemplars and size."""
     from cotransport.lessons.information import describe
 
     facts = describe(model)
@@ -300,14 +303,14 @@ def info(model: Model, as_json: AsJson = False) -> None:
 @app.command(
     epilog="Examples:\n\n"
     "[bold]cotransport rollback model[/]  to the version before\n\n"
-    "[bold]cotransport rollback model --to 3[/]  to any version, also forward"
+    "[bold]cotransport rollback model --to 3[/]  to any version, earlier or later"
 )
 def rollback(
     model: Model,
-    to: Annotated[int | None, typer.Option(help="A version.", show_default="the one before the current")] = None,
+    to: Annotated[int | None, typer.Option(help="A version.", show_default="the parent of the current one")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make another version the current one. None is removed."""
+    """Make another version current. No version is removed."""
     from cotransport.lessons.information import rollback as go_back
 
     before, now = go_back(model, to)
@@ -324,11 +327,11 @@ def rollback(
 def export(
     model: Model,
     onnx: Annotated[Path, typer.Option(help="The file to write.", show_default=False)],
-    version: Annotated[int | None, typer.Option(help="A version.", show_default="the current one")] = None,
+    version: Annotated[int | None, typer.Option(help="The version to use.", show_default="the current one")] = None,
 ) -> None:
     """Write a model as an ONNX file, to run it without this package.
 
-    It takes decoded images and gives probabilities; class names and pre-processing are in the file's metadata.
+    The file takes decoded images and gives probabilities. Its metadata has the class names and the pre-processing.
     """
     from cotransport.learner.onnx import export as write_onnx
     from cotransport.learner.prediction import Predictor
@@ -346,7 +349,7 @@ def export(
 def example_data(
     folder: Annotated[Path, typer.Argument(help="A new folder.", metavar="DIR", show_default=False)],
 ) -> None:
-    """Write images of handwritten digits into folders, to try the commands with."""
+    """Write images of handwritten digits into folders, to try the commands on."""
     from cotransport.data.examples import write_digits
 
     for place, contents in write_digits(folder).items():
@@ -354,7 +357,7 @@ def example_data(
 
 
 def _options(chosen: dict[str, Any], overrides: Sequence[str], **options: Any) -> LessonOptions:  # noqa: ANN401
-    """What the user asks for, from options and `--set`."""
+    """The options of a lesson, from the command's options and `--set`."""
     from cotransport.lessons.options import LessonOptions
     from cotransport.settings.overrides import apply_overrides
     from cotransport.settings.sections import Device
@@ -369,13 +372,13 @@ def _options(chosen: dict[str, Any], overrides: Sequence[str], **options: Any) -
 
 
 def _files(images: Iterable[str]) -> tuple[list[Path], list[str]]:
-    """The image files that words name: files, folders and patterns; and the words that name none."""
+    """The image files of arguments, which are files, folders and patterns; and the arguments without any."""
     import glob
 
     from cotransport.data.folders import images_below
 
     paths: list[Path] = []
-    nothing: list[str] = []
+    empty: list[str] = []
     for word in images:
         path = Path(word)
         if not word:
@@ -388,5 +391,5 @@ def _files(images: Iterable[str]) -> tuple[list[Path], list[str]]:
         else:
             found = [path]
         paths += found
-        nothing += [] if found else [word]
-    return paths, nothing
+        empty += [] if found else [word]
+    return paths, empty

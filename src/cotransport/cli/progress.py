@@ -1,4 +1,4 @@
-"""What the user sees while something takes long: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of long commands: a bar on a terminal; elsewhere, a line every few seconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cotransport.training.progress import TrainingProgress
 T = TypeVar("T")
 SECONDS_BETWEEN_LINES = 10.0
 WIDE = 100
-"""Columns of a terminal that has room for all numbers beside the bar."""
+"""Columns of a terminal, at least, that has room for all numbers beside the bar."""
 
 
 class ConsoleListener:
@@ -30,7 +30,7 @@ class ConsoleListener:
         self._done = 0.0  # work done by this process, before the current task
         self._work: list[float] = []
         self._task = 0
-        self._earlier: float | None = None  # work that an earlier process has done for the current task
+        self._earlier: float | None = None  # work of an earlier process on the current task
 
     def __enter__(self) -> ConsoleListener:
         if self._progress:
@@ -43,7 +43,7 @@ class ConsoleListener:
             self._progress.stop()
 
     def planned(self, jobs: int, kept: Sequence[str]) -> None:
-        """`jobs` jobs will be done. Those named in `kept` were finished earlier and are kept."""
+        """`jobs` jobs will run. Those named in `kept` were finished earlier and are kept."""
         self._jobs = jobs
         if kept:
             self._console.print(f"finished before and kept: {markup(', '.join(kept))}", soft_wrap=True)
@@ -53,11 +53,11 @@ class ConsoleListener:
             self._console.print("reading images")
 
     def job_started(self, title: str, notes: Sequence[str], work: Sequence[float], tasks_done: int) -> None:
-        """A job starts, or resumes after some tasks."""
+        """A job starts, or resumes after `tasks_done` tasks."""
         self._work, self._task, self._earlier = list(work), tasks_done, None
         self._job += 1
         if self._job == 1:
-            self._started = time.perf_counter()  # reading images happens once and is left out of the time left
+            self._started = time.perf_counter()  # images are read once, so this does not count for the time left
         if title:
             self._console.print(f"[bold]{markup(title)}[/]")
         for note in notes:
@@ -100,7 +100,7 @@ class ConsoleListener:
         self._console.print(f"  {where}: {markup(summary)} [dim]({markup(details)})[/]")
 
     def _seconds_left(self, done: float, now: float) -> float:
-        """Estimated from the work left in this job and, once more, in every later one."""
+        """The estimated time left: every later job is assumed to have as much work as this one."""
         left = sum(self._work[self._task :]) - done + (self._jobs - self._job) * sum(self._work)
         own = self._done + done - (self._earlier or 0.0)
         return (now - self._started) / own * left if own else math.nan
@@ -115,7 +115,7 @@ class ConsoleListener:
 
 
 def with_bar(things: Iterable[T], total: int, console: Console) -> Iterator[T]:
-    """The same things, with a bar on a terminal that shows how many have come and how long the rest will take."""
+    """The same things. On a terminal, a bar shows how many have come, and the time left."""
     columns = (TextColumn("{task.completed:,} of {task.total:,}"), BarColumn(bar_width=24), TimeRemainingColumn())
     # standard output may go to a file, so it is not redirected
     with Progress(

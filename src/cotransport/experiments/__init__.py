@@ -1,1 +1,1 @@
-"""Recipes, streams and runs."""
+"""Experiments: recipes, streams of tasks, runs and their results."""

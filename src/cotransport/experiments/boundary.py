@@ -1,4 +1,4 @@
-"""Decision boundaries in two dimensions: old classes after training, and new ones straight after initialisation."""
+"""Decision boundaries in two dimensions: of old classes after training, and of new ones right after initialisation."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from cotransport.training.loop import TrainingControl
 from cotransport.training.processes import processes_for
 
 SCALE = 2.0
-"""The head's initial scale unless the recipe names one. With a larger scale, features settle before weights that start
-close together in two dimensions have moved apart."""
+"""The head's initial scale, unless the recipe sets one. In two dimensions, weights start close together. With a larger
+scale, the features stop changing before the weights have moved apart."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,18 +36,18 @@ class View:
 
     classes: tuple[str, ...]
     features: metrics.Floats
-    """Of unit length (n, 2)."""
+    """Features (n, 2), of unit length."""
     labels: metrics.Integers
     weights: metrics.Floats
-    """The head's directions (classes, 2)."""
+    """The head's weights (classes, 2), of unit length."""
 
     def accuracy(self, classes: Sequence[int]) -> float:
-        """Accuracy in percent on the images of some classes, among all classes; NaN without images."""
+        """Accuracy in percent on the images of some classes, with all classes as answers; NaN without images."""
         own = np.isin(self.labels, classes)
         return float(100 * np.mean(self.regions(self.features[own]) == self.labels[own])) if own.any() else np.nan
 
     def regions(self, points: metrics.Floats) -> metrics.Integers:
-        """The class of each point (n, 2): the one whose direction is nearest."""
+        """The class of each point (n, 2): the one whose weights have the nearest direction."""
         return np.asarray((points @ self.weights.T).argmax(axis=1))
 
 
@@ -64,7 +64,7 @@ class Boundary:
 def boundary(recipe: Recipe, listener: Listener) -> Boundary:
     """Train the first task in two dimensions, and initialise the second task's classes.
 
-    It takes the recipe's first seed and its first method that transports; if none does, its first method.
+    It uses the recipe's first seed, and its first method that transports; if none does, its first method.
     """
     source = open_source(recipe.data)
     recipe = _in_two_dimensions(with_augmentation(recipe, source))

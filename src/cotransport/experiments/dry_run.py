@@ -1,4 +1,4 @@
-"""What a recipe would run, found out without reading an image."""
+"""What a recipe would run. No image is read."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from cotransport.methods import Method
 
 @dataclass(frozen=True)
 class DryRun:
-    """A recipe with its classes and tasks."""
+    """A recipe, its classes and its tasks."""
 
     recipe: Recipe
     classes: tuple[str, ...]
     split: Split
 
     def exemplars(self, method: Method) -> list[str]:
-        """Exemplars of each class that a method keeps after each task."""
+        """The number of exemplars of each class that a method keeps, after each task."""
         budget = method.budget(self.recipe.memory)
         seen = accumulate(len(task) for task in self.split)
         return ["all" if budget is None else str(budget.quota(classes)) for classes in seen]
 
 
 def dry_run(recipe: Recipe) -> DryRun:
-    """Check a recipe against its source."""
+    """Check a recipe against its source, and split the classes into tasks."""
     source = open_source(recipe.data)
     split = split_classes(source.classes, recipe.stream)
     check_memory(recipe, sum(map(len, split)))

@@ -1,4 +1,4 @@
-"""What a result was computed with."""
+"""The software, the machine and the command that a result was computed with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cotransport.version import __version__
 
 
 def environment(processes: Processes, threads: int | None = None) -> dict[str, Any]:
-    """Releases, device, threads, and the command."""
+    """Versions, device, threads and the command."""
     return {
         "cotransport": __version__,
         "commit": _commit(),
@@ -34,7 +34,7 @@ def environment(processes: Processes, threads: int | None = None) -> dict[str, A
 
 
 def _commit() -> str | None:
-    """The commit of the checkout that this package runs from; None if it is not a checkout."""
+    """The commit of the Git checkout that this package runs from; None if there is none."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         found = subprocess.run(

@@ -1,4 +1,4 @@
-"""How good a learner is after a task: accuracies, confusion, and what new classes were built from."""
+"""The evaluation of a learner after a task: accuracies, confusion matrix, and what new classes were built from."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cotransport.methods import make_method
 from cotransport.transport import class_centres, effective_sources
 
 SOURCES = 5
-"""Old classes that a result names for each new class. The plan has all of them."""
+"""Old classes that a result names for each new class. The transport plan has all of them."""
 
 
 def evaluate(
@@ -32,7 +32,7 @@ def evaluate(
     task_sizes: Sequence[int],
     metric: Literal["top1", "top5"] = "top1",
 ) -> tuple[Accuracies, metrics.Integers]:
-    """Accuracies and the confusion matrix of a learner, on test images of all classes seen."""
+    """Accuracies and the confusion matrix of a learner, on the test images of all classes seen."""
     scores = predictor.scores(test)
     deciding = predictor.deciding(scores).numpy()
     labels = test.labels.numpy()
@@ -51,7 +51,10 @@ def evaluate(
 def initial_accuracy(
     state: State, settings: LearnerSettings, task: Task
 ) -> dict[Literal["pt", "ncm", "random"], InitialAccuracy] | None:
-    """Accuracy on a task's new classes before they are trained; None if the method does not transport."""
+    """Accuracy on a task's new classes before they are trained; None if the method does not transport.
+
+    The nearest class mean (`ncm`) uses the class centres of the transport plan: of all new images, and of exemplars.
+    """
     own = initialised(state, task.train, settings)
     if own.plan is None:
         return None
@@ -68,7 +71,7 @@ def initial_accuracy(
     )
     scores: dict[Literal["pt", "ncm", "random"], Tensor] = {
         "pt": predictor.scores(test).head,
-        "ncm": F.linear(F.normalize(predictor.features(test)), centres),  # means of the images behind the plan
+        "ncm": F.linear(F.normalize(predictor.features(test)), centres),
         "random": random.scores(test).head,
     }
     labels = test.labels.numpy()
@@ -98,7 +101,7 @@ def transport_record(state: State) -> Transport | None:
 
 
 def none_if_nan(value: float) -> float | None:
-    """JSON has no NaN."""
+    """None in place of NaN, which JSON does not have."""
     return None if np.isnan(value) else value
 
 

@@ -1,4 +1,4 @@
-"""From a recipe and a source to what a run needs: settings, checks and the expected work."""
+"""What a run needs, from a recipe and a source: settings, checks and the expected work."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def runs_of(recipe: Recipe) -> list[Run]:
 
 
 def with_augmentation(recipe: Recipe, source: Source) -> Recipe:
-    """The recipe with the augmentation that suits the data, overruled by what the recipe says."""
+    """The recipe with the augmentation that suits the data. What the recipe itself sets takes precedence."""
     given = recipe.augmentation.model_dump(exclude_unset=True) if recipe.augmentation else {}
     return recipe.model_copy(update={"augmentation": source.augmentation.model_copy(update=given)})
 
 
 def learner_settings(recipe: Recipe, one: Run) -> LearnerSettings:
-    """The learner that a recipe describes, for one of its runs."""
+    """The settings of the learner for one of a recipe's runs."""
     return LearnerSettings(
         one.method,
         recipe.backbone,
@@ -59,7 +59,7 @@ def learner_settings(recipe: Recipe, one: Run) -> LearnerSettings:
 
 
 def check_classes(stream: TaskStream) -> None:
-    """Fail before the first task if a class has no training images, or if there is nothing to test with."""
+    """Fail before the first task if a class has no training images, or if there are no test images."""
     counts = stream.data.train.counts()
     for label in (label for task in stream.split for label in task):
         if not counts[label]:
@@ -76,12 +76,12 @@ def check_memory(recipe: Recipe, classes: int) -> None:
         if method.needs_exemplars and budget is not None and not budget.quota(classes):
             raise ConfigError(
                 f"memory: {label_of(method)} needs an exemplar of each of {classes} classes, and there is room for "
-                f"{budget.total or 0}. Raise memory.total or per_class"
+                f"{budget.total or 0}. Raise memory.total or memory.per_class"
             )
 
 
 def expected_work(recipe: Recipe, method: Method, stream: TaskStream) -> list[float]:
-    """The cost of each task: epochs times new images and exemplars, or the seconds of the time budget."""
+    """The cost of each task: the epochs times the new images and exemplars, or the seconds of the time budget."""
     if recipe.schedule.seconds_per_task is not None:
         return [recipe.schedule.seconds_per_task] * len(stream.split)
     counts = stream.data.train.counts()

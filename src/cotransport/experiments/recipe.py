@@ -74,8 +74,8 @@ class Recipe(Settings):
     metric: Literal["top1", "top5"] = "top1"
     """The accuracy that summaries show: of the best guess, or of the five best guesses."""
     initial_accuracy: bool = False
-    """Also measure how well each task's new classes are recognised before training: with transported weights, with
-    random weights and with the nearest class mean."""
+    """Also measure how well each task's new classes are recognised before training: with transported weights, with the
+    nearest class mean and with random weights."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Recipe:
@@ -90,7 +90,7 @@ class Recipe(Settings):
 
 
 def label_of(method: Method) -> str:
-    """The name of a method's run in results and figures."""
+    """The name of a method in results and figures."""
     return method.label or method.name
 
 
@@ -111,7 +111,7 @@ def _read_extended(path: Path, name: str, extending: tuple[Path, ...] = ()) -> d
     extending : the files whose `extends` led here. A file that extends itself is an error.
     """
     if path.resolve() in extending:
-        raise ConfigError(f"{path}: extends itself, through {', '.join(map(str, extending))}")
+        raise ConfigError(f"{path}: extends itself, through {', '.join(map(str, extending))}. Remove one `extends`")
     try:
         values = _read(path, name)
     except ConfigError as error:

@@ -36,14 +36,14 @@ class Origin(_Record):
     sources: list[SourceShare]
     """The old classes with the largest shares, largest first."""
     effective_sources: float
-    """The effective number of old classes behind it: 1 for a single source, all old classes if the shares are equal."""
+    """The effective number of old classes behind it: 1 for a single one, their number if all shares are equal."""
 
 
 class Transport(_Record):
     """How old classes' weights were transported to a task's new classes."""
 
     plan: list[list[float]]
-    """Row n, column m: the mass that goes from old class n to the task's m-th class. The total mass is 1."""
+    """Row i, column j: the mass that goes from old class i to the task's new class j. The total mass is 1."""
     origins: list[Origin]
     """One for each new class."""
 
@@ -52,9 +52,9 @@ class InitialAccuracy(_Record):
     """Accuracy on a task's new classes before they are trained, in percent."""
 
     among_new: float | None
-    """If only the task's own classes can be predicted."""
+    """If only the task's own classes are allowed as answers."""
     among_all: float | None
-    """If all classes seen so far can be predicted."""
+    """If all classes seen so far are allowed as answers."""
 
 
 class Accuracies(_Record):
@@ -66,7 +66,7 @@ class Accuracies(_Record):
     head_top1: float | None
     """Accuracy of the trained head."""
     ncm_top1: float | None
-    """Accuracy of the nearest class mean, None for a method that keeps no exemplars."""
+    """Accuracy of the nearest class mean; None for a method that keeps no exemplars."""
     per_task: list[float | None]
     """The metric on each task's images."""
 
@@ -81,8 +81,8 @@ class TaskResult(Accuracies):
     transport: Transport | None = None
     """None where nothing was transported."""
     initial: dict[Literal["pt", "ncm", "random"], InitialAccuracy] | None = None
-    """New classes before training: by transported weights, by the nearest class mean, by random weights. None where it
-    was not asked for, and at the first task."""
+    """Accuracy on the new classes before training: with transported weights (`pt`), with the nearest class mean (`ncm`)
+    and with random weights (`random`). None in the first task, and where it was not asked for."""
 
 
 class Result(_Record):
@@ -119,7 +119,7 @@ class Result(_Record):
 
     @property
     def curve(self) -> list[float]:
-        """The metric after each task."""
+        """The metric after each task, NaN where undefined."""
         return [_number(getattr(step, self.metric)) for step in self.steps]
 
     @property
@@ -128,7 +128,7 @@ class Result(_Record):
         return metrics.accuracy_matrix([step.per_task for step in self.steps])
 
     def save(self, folder: Path) -> Path:
-        """Write `result.json` into a folder, so that a reader sees all of it or nothing."""
+        """Write `result.json` into a folder. A reader sees all of it or nothing."""
         path = folder / RESULT
         write_text(path, json.dumps(self.model_dump(mode="json"), indent=1, ensure_ascii=False, allow_nan=False))
         return path

@@ -1,4 +1,4 @@
-"""Runs a recipe: every method and seed over the stream, with one result on disk for each."""
+"""Runs a recipe: every method with every seed over the stream of tasks, with one result on disk for each."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ from cotransport.training.processes import processes_for
 from cotransport.training.progress import ProgressListener, TrainingProgress
 
 UNFINISHED = "unfinished"
-"""Folder of a run that is not finished: its job, its checkpoints, and the state after the last task."""
+"""Folder in the folder of an unfinished run: its `job.json`, its checkpoints and the state after the last task."""
 STATE = "state"
-"""Model folder with the state after the last task, within UNFINISHED."""
+"""Model folder, within UNFINISHED, of the state after the last finished task."""
 WITHOUT_EFFECT = ("name", "description", "device", "logging", "follow", "methods", "seeds")
-"""Parts of a recipe in which a finished run may differ from what is asked for."""
+"""Parts of a recipe that are not compared when a run is kept or resumed. Its own method is compared by itself."""
 RESTART = "Start it again with --overwrite"
 _Trainings: TypeAlias = dict[int, TrainingRecord]
 
@@ -151,7 +151,7 @@ def _finish(recipe: Recipe, one: Run, stream: TaskStream, job: Job, listener: Li
     folder = job.folder.parent
     with jobs.locked(store, processes):
         so_far = _restore(recipe, one, store, stream)
-        processes.wait_for_all()  # all have read the state before it is written again
+        processes.wait_for_all()  # until all have read the state, because it will be overwritten
         log_settings = recipe.logging if processes.is_first else type(recipe.logging)()
         listener.job_started(title, [], expected_work(recipe, one.method, stream), len(so_far.results))
         with closing(TrainingLog(log_settings, folder, so_far.steps_logged)) as log:
@@ -180,10 +180,13 @@ class _SoFar:
     """A run between two tasks."""
 
     state: State | None
+    """The learner; None before the first task."""
     results: list[TaskResult]
+    """One for each finished task."""
     confusion: metrics.Integers
+    """The confusion matrix after the last task."""
     steps_logged: int
-    """Training steps that were logged."""
+    """Training steps of all finished tasks, for the training log."""
 
 
 def _restore(recipe: Recipe, one: Run, store: ModelStore, stream: TaskStream) -> _SoFar:
@@ -192,7 +195,7 @@ def _restore(recipe: Recipe, one: Run, store: ModelStore, stream: TaskStream) ->
         return _SoFar(None, [], np.zeros((0, 0), dtype=np.int64), 0)
     try:
         snapshot = store.read()
-        if one.method.budget(recipe.memory) is None:  # the memory is all images seen, which the stream has
+        if one.method.budget(recipe.memory) is None:  # the memory is all images seen: the stream has them
             seen = [stream[number].train for number in range(len(snapshot.task_sizes))]
             parts = [data.select_classes([number]).images for data in seen for number in range(len(data.classes))]
             snapshot = replace(snapshot, memory=Memory(tuple(parts)))
@@ -205,7 +208,7 @@ def _restore(recipe: Recipe, one: Run, store: ModelStore, stream: TaskStream) ->
 
 
 def _learn(recipe: Recipe, one: Run, so_far: _SoFar, task: Task, job: Job, listen: ProgressListener) -> _SoFar:
-    """Learn a task and evaluate."""
+    """Learn a task, and evaluate the learner after it."""
     settings = learner_settings(recipe, one)
     initial = None
     if recipe.initial_accuracy and so_far.state is not None:
@@ -228,7 +231,7 @@ def _learn(recipe: Recipe, one: Run, so_far: _SoFar, task: Task, job: Job, liste
 
 
 def _save(recipe: Recipe, one: Run, store: ModelStore, so_far: _SoFar, job: Job) -> None:
-    """Keep the state after a task. The checkpoints that led to it are not needed any more."""
+    """Write the state after a task. The checkpoints of its training are then not needed any more."""
     assert so_far.state is not None
     values = {
         "steps": [result.model_dump(mode="json") for result in so_far.results],
@@ -238,7 +241,7 @@ def _save(recipe: Recipe, one: Run, store: ModelStore, so_far: _SoFar, job: Job)
     snapshot = replace(snapshot_of(so_far.state, learner_settings(recipe, one)), metrics=values)
     if one.method.budget(recipe.memory) is None:
         snapshot = replace(snapshot, memory=Memory(tuple(images.first(0) for images in snapshot.memory.exemplars)))
-    job.save()  # a state without a record would not be found again
+    job.save()  # without a record, the state would not be found again
     store.keep_only(store.write(snapshot))
     job.remove_checkpoints()
 
@@ -271,18 +274,18 @@ def _result(recipe: Recipe, one: Run, stream: TaskStream, so_far: _SoFar, job: J
 
 
 def _in_words(result: TaskResult, recipe: Recipe, one: Run) -> tuple[str, str]:
-    """A task's accuracy, and what is beside it."""
+    """A task's result in words: its accuracy; and details, such as the accuracy of the method's other prediction."""
     own = result.top1 if recipe.metric == "top1" else result.top5
     by_mean = one.method.predict_with == "ncm"
-    name, beside = ("head", result.head_top1) if by_mean else ("nearest mean", result.ncm_top1)
-    accuracy, other = ("–" if value is None else f"{value:.1f} %" for value in (own, beside))
+    name, other = ("head", result.head_top1) if by_mean else ("nearest mean", result.ncm_top1)
+    own_text, other_text = ("–" if value is None else f"{value:.1f} %" for value in (own, other))
     classes = "1 class" if result.classes_seen == 1 else f"{result.classes_seen} classes"
-    details = f"{name} {other}; {result.train_seconds:.1f} s, {result.images_per_second:,.0f} images/s"
-    return f"{accuracy} on {classes}", details
+    details = f"{name} {other_text}; {result.train_seconds:.1f} s, {result.images_per_second:,.0f} images/s"
+    return f"{own_text} on {classes}", details
 
 
 def _request(recipe: Mapping[str, Any], label: str) -> dict[str, Any]:
-    """The parts of a recipe that shape one run's result."""
+    """The parts of a recipe that one run's result depends on."""
     found = [method for method in recipe.get("methods", []) if (method.get("label") or method.get("name")) == label]
     request = {key: value for key, value in recipe.items() if key not in WITHOUT_EFFECT}
     return request | {"method": found[0] if found else None}
@@ -293,7 +296,7 @@ def _check_request(recipe: Recipe, one: Run, earlier: Mapping[str, Any], folder:
     names = jobs.differences(_request(recipe.model_dump(mode="json"), one.label), earlier)
     if names:
         raise jobs.difference_error(
-            RunError, folder, "a run of another recipe is there", names, "Choose another --out, or use --overwrite"
+            RunError, folder, "has a run of another recipe", names, "Choose another --out, or use --overwrite"
         )
 
 
@@ -313,7 +316,7 @@ def _followed_trainings(recipe: Recipe, one: Run, tasks: int) -> _Trainings:
     path = Path(recipe.follow) / one.folder / RESULT
     if not path.exists():
         raise RunError(
-            f"{path}: not there. Let follow name the --out folder of a finished experiment with the same methods and "
+            f"{path}: not there. Set follow to the --out folder of a finished experiment with the same methods and "
             "seeds"
         )
     epochs = [step.epochs or 1 for step in Result.load(path).steps]

@@ -1,4 +1,4 @@
-"""Classes that arrive in tasks: an immutable sequence of tasks."""
+"""The stream: the classes of a data set, split into a sequence of tasks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from cotransport.settings.sections import StreamSettings
 from cotransport.settings.validation import nearest
 
 Split = tuple[tuple[int, ...], ...]
-"""For each task the source's numbers of its classes, in order of arrival."""
+"""For each task, the numbers of its classes in the source, in order of arrival."""
 NAMED = 12
-"""Classes that an error lists at most."""
+"""Classes, at most, that an error lists."""
 
 
 def class_order(classes: int, seed: int | None) -> list[int]:
@@ -58,7 +58,7 @@ def _sizes(classes: int, settings: StreamSettings) -> list[int]:
 
 def _check_at_most(field: str, value: int, classes: int) -> None:
     if value > classes:
-        raise ConfigError(f"{field}: {value} is more than the {classes} classes there are")
+        raise ConfigError(f"{field}: {value} is more than the {classes} classes there are. Choose fewer")
 
 
 def _split_by_name(names: Sequence[Label], tasks: Sequence[Sequence[Label]]) -> Split:
@@ -80,7 +80,7 @@ def _split_by_name(names: Sequence[Label], tasks: Sequence[Sequence[Label]]) -> 
 
 @dataclass(frozen=True)
 class Task:
-    """A task's classes with their images. Labels count in order of arrival; in `train` they start from 0."""
+    """A task's classes with their images. Labels are in order of arrival; in `train`, they count from 0."""
 
     number: int
     classes: tuple[Label, ...]
@@ -92,7 +92,7 @@ class Task:
 
 @dataclass(frozen=True)
 class TaskStream:
-    """Tasks of one data set."""
+    """The tasks of one data set, an immutable sequence."""
 
     data: DataSet
     split: Split

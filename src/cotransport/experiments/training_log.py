@@ -1,4 +1,4 @@
-"""The loggers that a recipe asks for, in the run's folder."""
+"""The logs that a recipe asks for, in the folder `logs` of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
 LOGGED = ("task", "epoch", "loss", "accuracy", "learning_rate", "images_per_second")
-"""What is logged of a training, at the end of each epoch."""
+"""Values that are logged at the end of each epoch."""
 
 
 class TrainingLog:
@@ -30,7 +30,7 @@ class TrainingLog:
         if settings.csv:
             from lightning_fabric.loggers.csv_logs import CSVLogger
 
-            names = (f"csv-{number}" if number else "csv" for number in count())  # the logger would empty a folder
+            names = (f"csv-{number}" if number else "csv" for number in count())  # the logger empties existing folders
             name = next(name for name in names if not (folder / "logs" / name).exists())
             self._loggers.append(CSVLogger(folder, name="logs", version=name))
         if settings.tensorboard:
@@ -46,7 +46,7 @@ class TrainingLog:
             self._loggers.append(logger)
 
     def training(self, progress: TrainingProgress) -> None:
-        """Log the end of an epoch."""
+        """Count the steps, and log the end of an epoch."""
         self.steps_done = self._steps_before + progress.step
         if progress.epoch_done:
             self._write({f"train/{name}": float(getattr(progress, name)) for name in LOGGED})

@@ -19,9 +19,9 @@ from cotransport.system.randomness import seeded
 from cotransport.training.task_data import TaskData
 
 STEM_IMAGES = 256
-"""Images of the first task, at most, that set the fast net's stem."""
+"""Images of the first task, at most, that the fast net's stem is computed from."""
 DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
-"""Floating-point types of weights."""
+"""Supported floating-point types of weights."""
 NEW_NETWORK = 0
 """Place of the random draws for a network's first weights."""
 
@@ -59,13 +59,7 @@ def restored_network(
     """A network with stored weights. A backbone that is larger than the weights is refused before it is built."""
     is_module = isinstance(settings.backbone, nn.Module)
     try:
-        if isinstance(settings.backbone, Backbone):
-            check_backbone_name(settings.backbone)
-            dimension = backbones.output_dimension(settings.backbone)
-            smallest = backbones.fewest_weights(settings.backbone) + classes * dimension
-            if smallest > sum(tensor.numel() for tensor in tensors.values()):
-                raise ModelError("the weights do not fit the network: it is larger. Restore the model from a backup")
-        with torch.random.fork_rng():  # first weights are drawn, and then replaced
+        with torch.random.fork_rng():  # building draws random weights, which are then replaced
             if isinstance(settings.backbone, nn.Module):
                 backbone = copy.deepcopy(settings.backbone)
                 dimension = backbones.feature_dimension(backbone, image_size)
@@ -105,7 +99,7 @@ def _backbone(settings: LearnerSettings, image_size: int) -> nn.Module:
 
 
 def _check_weights(network: Network, stored: Mapping[str, Tensor], *, is_module: bool) -> None:
-    """Raise an error unless stored weights are numbers that fit the network."""
+    """Raise an error unless the stored weights are numbers and fit the network."""
     dtypes = {tensor.dtype for tensor in stored.values() if tensor.is_floating_point()}
     mixed = len(dtypes) > 1 and not is_module  # a user's own module may have buffers of any dtype
     if not dtypes <= DTYPES or mixed:

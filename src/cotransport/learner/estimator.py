@@ -1,4 +1,4 @@
-"""The classifier that keeps learning: scikit-learn's face of the learner."""
+"""The classifier that keeps learning, with scikit-learn's interface."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     image_size : int, optional
         Side of the square that the network sees; by default that of the first images, 224 at most.
     freeze_backbone : bool
-        Keep the embedding unchanged and train the head only, on features that are computed once for each image, without
-        augmentation. It takes seconds. For a module with pretrained weights, or after a first task.
+        Leave the backbone unchanged and train the head only, on features that are computed once for each image, without
+        augmentation. This takes seconds. Use it with pretrained weights, or after a first task.
     normalisation : "images", "imagenet", or means and deviations
-        Colours are brought to mean 0 and deviation 1 by the statistics of the first images, by those of ImageNet, which
-        most published weights expect, or by three means and three deviations from 0 to 255.
+        Each colour is brought to mean 0 and standard deviation 1, by the statistics of the first images; by those of
+        ImageNet, which most published weights expect; or by three means and three deviations from 0 to 255.
     seed : int
         Seed of everything random.
 
@@ -111,7 +111,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.seed = seed
 
     def __sklearn_tags__(self) -> Tags:
-        """What scikit-learn may expect: images are not tables."""
+        """What scikit-learn may expect: images, not tables."""
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         tags.input_tags.three_d_array = True
@@ -124,7 +124,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
         images : a folder with a subfolder per class or a Hugging Face data set (path or id), without labels; or uint8
             (n, h, w, 3), or a list of files, with a label for each.
-        known_classes : `refuse` images of a class that is known already, or `extend` the class with them.
+        known_classes : `refuse` images of classes that are known already, or `extend` these classes with them.
         """
         if known_classes not in {"refuse", "extend"}:
             raise ConfigError(f"known_classes: give 'refuse' or 'extend', not {known_classes!r}")
@@ -136,12 +136,12 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def partial_fit(self, X: object, y: object = None, classes: object = None) -> IncrementalClassifier:  # noqa: N803
         """Learn from more images, as scikit-learn does: unknown classes are added, known ones get more data.
 
-        `classes` is accepted for compatibility and not needed: classes are added when their first images come.
+        `classes` is accepted for compatibility and ignored: a class is added when its first images arrive.
         """
         return self.learn(X, y, known_classes="extend")
 
     def fit(self, X: object, y: object = None) -> IncrementalClassifier:  # noqa: N803
-        """Learn these classes as the first task, and forget everything before them."""
+        """Learn these classes as the first task. Everything learned before is discarded."""
         self.state_ = clone(self).learn(X, y).state_
         return self
 
@@ -154,8 +154,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def save(self, folder: str | os.PathLike[str]) -> int:
         """Write this classifier into a model folder, as its newest and current version; returns the version's number.
 
-        Earlier versions stay, and so do the images that the command has held out. The folder contains weights, images
-        and JSON, no code and no pickle. Of several processes, the first one writes.
+        Earlier versions stay, and so do the images that `cotransport learn` has held out. The folder contains weights,
+        images and JSON, no code and no pickle. Of several processes, only the first one writes.
         """
         settings = self.settings()
         store, snapshot = ModelStore(Path(folder)), snapshot_of(self._state(), settings)
@@ -180,10 +180,10 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         backbone: nn.Module | None = None,
         device: Mapping[str, Any] | Device = Device(),
     ) -> IncrementalClassifier:
-        """The classifier in a model folder: its current version, or another. Nothing in the folder is executed.
+        """The classifier in a model folder: the current version, or another one. Nothing in the folder is executed.
 
-        backbone : the module that the classifier was made with, if it was not made with a name. It gets the weights
-            of the folder.
+        backbone : the module that the classifier was made with, if it was not made with a name. A copy of it gets the
+            stored weights.
         """
         snapshot = ModelStore(Path(folder)).read(version)
         state, settings = restored(snapshot, backbone=backbone, device=as_settings(Device, device, "device"))
@@ -209,9 +209,9 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return self.predictor().features(images)
 
     def built_from(self) -> dict[Label, dict[Label, float]]:
-        """For each class of the last task the old classes' shares in its first weights, largest first.
+        """For each class of the last task, the old classes' shares in its first weights, largest first.
 
-        Empty if the method did not transport any.
+        Empty if the method did not transport any weights.
         """
         return self._state().built_from()
 
@@ -224,12 +224,13 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return np.asarray(self.classes_[self.predictor().decision(X).argmax(dim=1).numpy()])
 
     def score(self, X: object, y: object = None, sample_weight: object = None) -> float:  # noqa: N803
-        """Share of the images whose class is predicted correctly; of a folder with train/ and test/, in test/."""
+        """Share of the images whose class is predicted correctly. Of a folder with train/ and test/, test/ is used."""
         data = as_labelled(X, y, self._state().image_size, split="test")
-        never = [name for name in data.classes if name not in self._state().classes]
-        if never:
-            message = f"the class {never[0]!r} was never learned" + (f", nor {len(never) - 1} more" * (len(never) > 1))
-            warnings.warn(f"{message}: their images count as wrong", CotransportWarning, stacklevel=2)
+        unknown = [name for name in data.classes if name not in self._state().classes]
+        if unknown:
+            more = f", nor {len(unknown) - 1} more" if len(unknown) > 1 else ""
+            message = f"the class {unknown[0]!r} was never learned{more}. Images of unknown classes count as wrong"
+            warnings.warn(message, CotransportWarning, stacklevel=2)
         truth = np.array(data.classes)[data.labels.numpy()]
         weights = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
         return float(np.average(self.predict(data) == truth, weights=weights))
@@ -243,7 +244,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return kept
 
     def _images(self, settings: LearnerSettings, images: object, labels: object) -> LabelledImages:
-        """A task's images in the size that the network sees; for the first task the size asked for, or their own."""
+        """A task's images in the size that the network sees; in the first task the chosen size, or their own."""
         before = self._state_before()
         return as_labelled(images, labels, settings.image_size if before is None else before.image_size)
 

@@ -1,6 +1,6 @@
 """Learning a task, as a function from one state to the next.
 
-A task is learned on a copy of the network. If anything fails on the way, the state before is still whole.
+A task is learned on a copy of the network. If anything fails on the way, the state before is unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cotransport.training.task_data import TaskData
 NEW_CLASSES = 1
 """Place of the random draws for new classes' weights."""
 NAMED = 5
-"""Classes that an error lists at most."""
+"""Classes, at most, that an error lists."""
 
 
 def learned(
@@ -43,9 +43,9 @@ def learned(
 ) -> State:
     """The state after learning a task.
 
-    before : None before the first task.
-    extend : whether images of known classes are learned from; otherwise they are an error.
-    control : who listens to the training, and how it resumes.
+    before : the state so far; None before the first task.
+    extend : whether known classes may get more images; otherwise such images are an error.
+    control : how the training is watched and resumed.
     """
     return _next_state(before, data, settings, extend=extend, control=control, train=True)
 
@@ -80,10 +80,10 @@ def _next_state(
     if trainer.processes.count > 1:
         network.load_state_dict(trainer.processes.broadcast(network.state_dict()))
     place(network, settings.device)
-    trained, shown = _on_features(network, task_data, trainer) if settings.freeze_backbone else (network, task_data)
-    plan = method.initialise(trained, shown, trainer)
+    trained, inputs = _features_only(network, task_data, trainer) if settings.freeze_backbone else (network, task_data)
+    plan = method.initialise(trained, inputs, trainer)
     if train:
-        method.learn(trained, shown, trainer)
+        method.learn(trained, inputs, trainer)
 
     memory = _updated_memory(settings, memory, data, network, trainer)
     return State(data.classes, (*sizes, new), data.images.size, network.eval(), memory, plan)
@@ -97,7 +97,7 @@ def check_new_classes(classes: Sequence[Label], known: Sequence[Label]) -> None:
         them = "it" if len(both) == 1 else "them"
         raise DataError(
             f"{'class' if len(both) == 1 else 'classes'} {', '.join(both[:NAMED])}{more}: known already. Leave {them} "
-            f"out, or learn more about {them} with known_classes='extend' (--known-classes extend)"
+            f"out, or add the images to {them} with known_classes='extend' (--known-classes extend)"
         )
 
 
@@ -125,7 +125,7 @@ def _check_exemplars(method: Method, allowed: Budget, memory: Memory, data: Labe
     if without:
         names = ", ".join(repr(data.classes[number]) for number in without)
         raise ConfigError(
-            f"memory: {needs}, and there is none of {names}. Give images of them too, by partial_fit or "
+            f"memory: {needs}, and there is none of {names}. Give images of them too, with partial_fit or "
             "--known-classes extend"
         )
 
@@ -154,16 +154,16 @@ def _grown_network(before: State | None, settings: LearnerSettings, data: TaskDa
         network, grown = copy.deepcopy(before.network), data.new_classes
         if type(network.head) is not type(method.make_head(network.dimension, settings.head)):
             raise ConfigError(
-                f"method: {method.title} with these settings needs another head than this classifier has learned "
-                "with. Keep the method it started with, or start a new classifier"
+                f"method: {method.title} with these settings needs another head than this classifier has. Keep the "
+                "method that it started with, or start a new classifier"
             )
     with seeded(settings.seed, NEW_CLASSES, task):
         network.head.grow(grown)
     return network
 
 
-def _on_features(network: Network, data: TaskData, trainer: Trainer) -> tuple[Network, TaskData]:
-    """The network's head alone, and the data as the features of its embedding."""
+def _features_only(network: Network, data: TaskData, trainer: Trainer) -> tuple[Network, TaskData]:
+    """The network's head alone, and the data with features in place of images."""
 
     def embedded(images: LabelledImages) -> LabelledImages:
         return replace(images, images=Vectors(trainer.features(network, images.images)))
@@ -179,7 +179,8 @@ def _updated_memory(
     budget = settings.method.budget(settings.memory)
     quota = None if budget is None else budget.quota(len(data.classes))
     if quota == 0 and budget is not None and budget.total:
-        message = f"memory.total: {budget.total} leaves no exemplar for each of {len(data.classes)} classes. Raise it"
+        classes = len(data.classes)
+        message = f"memory.total: {budget.total} is too few: no exemplar for each of {classes} classes. Raise it"
         warnings.warn(message, CotransportWarning, stacklevel=5)
     candidates: dict[int, Images] = {}
     for number in torch.nonzero(data.counts()).flatten().tolist():

@@ -1,4 +1,4 @@
-"""A classifier as one ONNX file that runs without this package: pixels in, probabilities out, names in its metadata."""
+"""A classifier as one ONNX file that runs without this package: it takes pixels and gives probabilities."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from cotransport.system.files import atomic_write
 from cotransport.version import __version__
 
 TOLERANCE = 1e-3
-"""The file's probabilities may differ from the model's by at most this."""
+"""Largest difference, at most, between the file's probabilities and the model's."""
 
 
 class _Exported(nn.Module):
-    """From decoded squares to probabilities, by the head or by the nearest class mean."""
+    """From decoded square images to probabilities, by the head or by the nearest class mean."""
 
     def __init__(self, network: Network, means: Tensor | None, scale: float) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ def export(predictor: Predictor, path: Path) -> None:
     """Write a classifier as an ONNX file.
 
     Input `images`: uint8 (n, size, size, 3), RGB. Output `probabilities`: float32 (n, classes). The metadata has the
-    class names (`classes`), and how images become squares (`preprocessing`), both as JSON.
+    class names (`classes`) and the pre-processing of images (`preprocessing`), both as JSON.
     """
     try:
         import onnx
@@ -53,15 +53,18 @@ def export(predictor: Predictor, path: Path) -> None:
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed. pip install 'cotransport[onnx]'") from None
     if path.is_dir() or not path.parent.is_dir():
-        raise ConfigError(f"{path}: not a place for a file. Give a file's name in a folder that exists")
+        raise ConfigError(f"{path}: a folder, or in a folder that does not exist. Give a file in an existing folder")
     state, means = predictor.state, predictor.class_means if predictor.uses_class_means else None
     if predictor.uses_class_means and means is None:
-        raise ModelError("the nearest class mean needs an exemplar of every class, and some have none")
+        raise ModelError(
+            "the nearest class mean needs an exemplar of every class, and some have none. Give images of them with "
+            "--known-classes extend"
+        )
     module = _Exported(state.network.frozen().cpu().float(), means, predictor.mean_scale).eval()
     shape = (2, state.image_size, state.image_size, 3)
     images = torch.randint(256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     with warnings.catch_warnings(), torch.no_grad(), atomic_write(path) as beside:
-        warnings.simplefilter("ignore")  # of the exporter, for developers
+        warnings.simplefilter("ignore")  # the exporter's warnings are for developers
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         program = torch.onnx.export(
             module,
@@ -81,9 +84,7 @@ def export(predictor: Predictor, path: Path) -> None:
         session = onnxruntime.InferenceSession(str(beside), providers=["CPUExecutionProvider"])
         (answer,) = session.run(None, {"images": images.numpy()})
         if not torch.allclose(torch.from_numpy(answer), module(images), atol=TOLERANCE):
-            raise ModelError(
-                f"{path}: the exported network predicts something else than the model. Nothing was written"
-            )
+            raise ModelError(f"{path}: the exported network's predictions differ from the model's. Nothing was written")
 
 
 def _metadata(state: State) -> dict[str, Any]:
@@ -94,9 +95,9 @@ def _metadata(state: State) -> dict[str, Any]:
             "image_size": state.image_size,
             "centre_share": share,
             "steps": [
-                "turn upright by the EXIF orientation; of 16-bit values take the upper 8 bits",
-                "lay transparent parts on white; convert to RGB",
-                f"cut the central square whose side is {share:g} of the shorter side",
+                "rotate according to the EXIF orientation; keep the upper 8 bits of 16-bit values",
+                "blend transparent parts with white; convert to RGB",
+                f"crop the central square whose side is {share:g} of the shorter side",
                 f"resize to {state.image_size} x {state.image_size} pixels, bilinear with antialiasing",
                 "uint8 from 0 to 255, (n, height, width, 3); the network normalises them itself",
             ],

@@ -1,4 +1,4 @@
-"""What a learned state says of images."""
+"""Predictions of a learned state."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Predictor:
 
     @property
     def uses_class_means(self) -> bool:
-        """Whether the nearest class mean counts, and not the head."""
+        """Whether the method predicts with the nearest class mean, and not with the head."""
         return self.settings.method.predict_with == "ncm"
 
     def outputs(self, images: object) -> Output:
@@ -58,17 +58,17 @@ class Predictor:
         return Scores(output.logits, ncm)
 
     def decision(self, images: object) -> Tensor:
-        """The scores (n, classes) that count for the method."""
+        """The scores (n, classes) that the method predicts with."""
         return self.deciding(self.scores(images)) if self.uses_class_means else self.outputs(images).logits
 
     def deciding(self, scores: Scores) -> Tensor:
-        """Of both predictions the one that counts for the method."""
+        """Of both scores, those that the method predicts with."""
         if not self.uses_class_means:
             return scores.head
         if scores.ncm is None:
             raise ConfigError(
                 "predict_with: the nearest class mean needs an exemplar of every class, and some have none. "
-                "Set predict_with to head, or give images of them by partial_fit"
+                "Set predict_with to head, or give images of them with partial_fit"
             )
         return scores.ncm
 
@@ -78,7 +78,7 @@ class Predictor:
 
     @cached_property
     def class_means(self) -> Tensor | None:
-        """Class means (classes, d) of unit length; None if some class has no exemplar."""
+        """Class means (classes, d), of unit length; None if some class has no exemplar."""
         state = self.state
         exemplars = state.memory.labelled(state.classes)
         if exemplars is None or not bool((exemplars.counts() > 0).all()):
@@ -87,7 +87,7 @@ class Predictor:
 
     @property
     def mean_scale(self) -> float:
-        """Factor of the cosines to class means."""
+        """Factor of the cosines between features and class means."""
         head = self.state.network.head
         return head.scale.item() if isinstance(head, CosineHead) else self.settings.head.scale
 
@@ -102,7 +102,7 @@ class Prediction(NamedTuple):
 
 
 def predict_files(predictor: Predictor, paths: Sequence[Path], top: int = 1) -> Iterator[Prediction]:
-    """Predictions for image files, in their order. A file that is not an image does not stop the others."""
+    """Predictions for image files, in the same order. A file that is not an image does not stop the others."""
     names, errors = predictor.state.classes, dict[int, DataError]()
     for rows, images in evaluation_squares(paths, predictor.state.image_size, errors.__setitem__):
         probabilities, numbers = predictor.probabilities(images).topk(min(top, len(names)), dim=1)

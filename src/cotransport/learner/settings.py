@@ -41,7 +41,7 @@ LARGEST_WHOLE = 2**31 - 1
 
 @dataclass(frozen=True)
 class LearnerSettings:
-    """How a learner learns. `validate` makes one from what a user gives."""
+    """How a learner learns. `validate` makes one from a user's values."""
 
     method: Method
     backbone: Backbone | nn.Module
@@ -83,7 +83,7 @@ class LearnerSettings:
     def from_plain(
         cls, values: Mapping[str, Any], *, backbone: nn.Module | None = None, device: Device = Device()
     ) -> LearnerSettings:
-        """Settings from what `plain` gave. `backbone` is the module that `plain` has left out."""
+        """Settings from the values that `plain` returned. `backbone` is the module that `plain` left out."""
         given = dict(values)
         named = given.pop("backbone", None)
         try:
@@ -113,7 +113,7 @@ class LearnerSettings:
             ) from None
 
     def plain(self) -> dict[str, Any]:
-        """All settings except the device, as plain values; a module as backbone is None."""
+        """All settings except the device, as plain values. If the backbone is a module, its value is None."""
         values: dict[str, Any] = {name: getattr(self, name).model_dump(mode="json") for name in SECTIONS}
         values["method"] = self.method.dumped()
         values["backbone"] = None if isinstance(self.backbone, nn.Module) else self.backbone.model_dump()
@@ -126,7 +126,7 @@ class LearnerSettings:
 
 
 def as_settings(kind: type[SettingsType], value: Mapping[str, Any] | SettingsType, name: str) -> SettingsType:
-    """A section from settings or a dictionary with its keys."""
+    """A section of the settings, from an object of its class or a dictionary with its keys."""
     if isinstance(value, kind):
         return value
     if not isinstance(value, Mapping):

@@ -14,7 +14,7 @@ _NETWORK, _PLAN = "network.", "plan"
 
 
 def snapshot_of(state: State, settings: LearnerSettings) -> Snapshot:
-    """Everything that makes a classifier."""
+    """A snapshot of a learner."""
     tensors = {f"{_NETWORK}{name}": tensor for name, tensor in state.network.state_dict().items()}
     if state.plan is not None:
         tensors[_PLAN] = state.plan
@@ -24,7 +24,7 @@ def snapshot_of(state: State, settings: LearnerSettings) -> Snapshot:
 def restored(
     snapshot: Snapshot, *, backbone: nn.Module | None = None, device: Device = Device()
 ) -> tuple[State, LearnerSettings]:
-    """The state and settings that a snapshot was taken of."""
+    """The state and settings that are in a snapshot."""
     settings = LearnerSettings.from_plain(snapshot.settings, backbone=backbone, device=device)
     weights = {
         name.removeprefix(_NETWORK): tensor for name, tensor in snapshot.tensors.items() if name.startswith(_NETWORK)

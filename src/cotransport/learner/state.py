@@ -30,7 +30,7 @@ class State:
     """Transport plan (old classes, new classes) behind the newest classes' first weights; None if those were random."""
 
     def built_from(self) -> dict[Label, dict[Label, float]]:
-        """For each of the newest classes the old classes' shares in its first weights, largest first.
+        """For each of the newest classes, the old classes' shares in its first weights, largest first.
 
         Empty if the weights were not transported.
         """

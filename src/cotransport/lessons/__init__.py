@@ -1,1 +1,1 @@
-"""A model in use: lessons, evaluation on held-out images, promotion and rollback."""
+"""A model in use: lessons, evaluation on held-out images, promotion of versions and rollback."""

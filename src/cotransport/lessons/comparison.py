@@ -18,19 +18,20 @@ from cotransport.model.store import ModelStore
 
 
 def compare(before: Predictor | None, after: Predictor, held_out: Memory) -> list[ClassAccuracy]:
-    """Accuracy of each class on its held-out images, by two classifiers. The first one may know fewer classes."""
+    """Accuracy of each class on its held-out images, by the classifiers before and after a lesson.
+
+    before : it may know fewer classes; None for a first lesson.
+    """
     classes = after.state.classes
     test = held_out.labelled(classes)
     counts = [0] * len(classes) if test is None else test.counts().tolist()
-    now = _accuracies(after, test, len(classes))
-    then: list[float | None] = []
+    new_values = _accuracies(after, test, len(classes))
+    old_values: list[float | None] = [None] * len(classes)
     if before is not None and test is not None:
         known = len(before.state.classes)
-        then = _accuracies(before, test.take(torch.nonzero(test.labels < known).flatten()), known)
+        old_values[:known] = _accuracies(before, test.take(torch.nonzero(test.labels < known).flatten()), known)
     return [
-        ClassAccuracy(
-            name=name, images=counts[number], before=then[number] if number < len(then) else None, after=now[number]
-        )
+        ClassAccuracy(name=name, images=counts[number], before=old_values[number], after=new_values[number])
         for number, name in enumerate(classes)
     ]
 
@@ -38,7 +39,7 @@ def compare(before: Predictor | None, after: Predictor, held_out: Memory) -> lis
 def evaluate(
     folder: Path, data: str | None = None, *, version: int | None = None, options: LessonOptions = LessonOptions()
 ) -> list[ClassAccuracy]:
-    """Accuracy of each class on its held-out images, or on other data: its test part if it has one."""
+    """Accuracy of each class on its held-out images, or on other data: on its test images if it has some."""
     snapshot = ModelStore(folder).read(version)
     predictor = Predictor(*restored(snapshot, device=options.device))
     if data is not None:
@@ -57,7 +58,7 @@ def evaluate(
 
 
 def _accuracies(predictor: Predictor, test: LabelledImages | None, classes: int) -> list[float | None]:
-    """Accuracy of each class in percent, None for a class without images."""
+    """Accuracy of each class in percent; None for a class without images."""
     if test is None or not len(test):
         return [None] * classes
     correct = predictor.decision(test).argmax(dim=1) == test.labels

@@ -32,9 +32,11 @@ MOST_HELD_OUT = 50
 
 
 def open_lesson_source(data: str, image_size: int | None, options: LessonOptions) -> Source:
-    """The source of labelled images that a user names; an error if it has no classes."""
+    """The source of labelled images that a user names. Raises an error if it has no classes."""
     if "image_size" in options.data:
-        raise ConfigError("data.image_size: a model has one for life. Give it with --image-size when it is made")
+        raise ConfigError(
+            "data.image_size: a model's image size never changes. Give it with --image-size when you create the model"
+        )
     settings = {**options.data, "source": prefer_folder(data), "image_size": image_size}
     source = open_source(validated(Data, settings, "data"))
     _ = source.classes
@@ -42,7 +44,7 @@ def open_lesson_source(data: str, image_size: int | None, options: LessonOptions
 
 
 def read_images(source: Source, image_size: int | None, largest_side: int) -> Splits:
-    """A source's images in the size that the network sees: the model's, or their own up to a largest side."""
+    """A source's images in the size that the network sees: `image_size`, or their own, at most `largest_side`."""
     train, test = source.splits()
     size = min(train.images.size, largest_side) if image_size is None else image_size
     train = replace(train, images=resize(train.images, size))
@@ -71,7 +73,7 @@ def divide(images: Splits, known: Sequence[Label], held_out: Memory, share: floa
 
 
 def merge_held_out(before: Snapshot | None, test: LabelledImages, classes: Sequence[Label]) -> Memory:
-    """The held-out images of all classes: those that are there, then the new ones."""
+    """The held-out images of all classes: the model's, and those of this lesson."""
     kept = () if before is None else before.held_out.exemplars
     parts: list[Images] = []
     for number, name in enumerate(classes):
@@ -83,19 +85,19 @@ def merge_held_out(before: Snapshot | None, test: LabelledImages, classes: Seque
 
 
 def labelled_images(snapshot: Snapshot, data: str, options: LessonOptions) -> LabelledImages:
-    """Labelled images of a model's classes: a source's test part, if it has one, or all of its images."""
+    """Labelled images of a model's classes: a source's test images if it has some, otherwise all of its images."""
     known = snapshot.classes
     source = open_lesson_source(data, snapshot.image_size, options)
-    never = [name for name in source.classes if name not in known]
-    if never:
+    unknown = [name for name in source.classes if name not in known]
+    if unknown:
         some = ", ".join(str(name) for name in known[:12]) + (", ..." if len(known) > 12 else "")
-        raise DataError(f"the class {never[0]!r} was never learned. Leave it out. Known: {some}")
+        raise DataError(f"the class {unknown[0]!r} was never learned. Leave it out. Known: {some}")
     train, test = source.splits()
     return (train if test is None else test).renumbered(known)
 
 
 def _without(data: LabelledImages, others: Memory) -> LabelledImages:
-    """The images that are not among others."""
-    seen = {image_digest(images.item(place)) for images in others.exemplars for place in range(len(images))}
-    other = [image_digest(data.images.item(place)) not in seen for place in range(len(data))]
-    return data.take(torch.nonzero(torch.tensor(other)).flatten())
+    """The images of `data` that are not among `others`."""
+    excluded = {image_digest(images.item(index)) for images in others.exemplars for index in range(len(images))}
+    kept = [image_digest(data.images.item(index)) not in excluded for index in range(len(data))]
+    return data.take(torch.nonzero(torch.tensor(kept)).flatten())

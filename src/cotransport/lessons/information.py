@@ -1,4 +1,4 @@
-"""What there is to say of a model folder, and going back to another version. Nothing here needs torch."""
+"""The description of a model folder, and the rollback to another version. Nothing here needs torch."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def describe(path: Path) -> dict[str, Any]:
 
 
 def rollback(path: Path, to: int | None = None) -> tuple[int, int]:
-    """Make an earlier version current, by default the current one's parent; returns both numbers, the old one first."""
+    """Make another version current, by default the current one's parent; returns the numbers before and after."""
     folder = ModelFolder(path)
     folder.manifest()  # raises an error before a lock is made in a folder that is not a model
     with folder.locked():
@@ -73,13 +73,13 @@ def rollback(path: Path, to: int | None = None) -> tuple[int, int]:
             raise ModelError(f"{path}: no version is current")
         target = manifest.version(current).parent if to is None else to
         if target is None:
-            raise ModelError(f"{path}: version {current} is the first one, so there is none before it")
+            raise ModelError(f"{path}: version {current} is the first one and has no parent. Choose another with --to")
         folder.make_current(target)
     return current, target
 
 
 def _unfinished_lesson(folder: ModelFolder, finished: set[str]) -> str | None:
-    """The images of a lesson that was started and not finished."""
+    """The name of the images of a lesson that was started and not finished; None if there is no such lesson."""
     try:
         record = read_record(folder.unfinished)
     except ValueError:

@@ -15,19 +15,21 @@ from cotransport.settings.validation import nearest, validated
 HELD_OUT = 0.1
 """Default share of each class that is held out for testing."""
 _FIXED = ("backbone", "image_size")
-"""Settings that a model keeps for life."""
+"""Settings of a model that never change."""
 
 
 @dataclass(frozen=True)
 class LessonOptions:
-    """What the user asks for."""
+    """What the user asks for in a lesson."""
 
     chosen: Mapping[str, Any] = field(default_factory=dict)
-    """Settings by section, as in a recipe. The others are suggested by the images."""
+    """Chosen settings by section, as in a recipe. The others are suggested from the images."""
     held_out: float = HELD_OUT
+    """Share of each new class that is held out for testing."""
     known_classes: Literal["refuse", "extend"] = "refuse"
+    """What to do with images of known classes."""
     max_forgetting: float | None = None
-    """Points of accuracy that the classes known before may lose; None allows any loss."""
+    """Points of accuracy that the classes known before may lose; None for no limit."""
     data: Mapping[str, Any] = field(default_factory=dict)
     """Columns of a Hugging Face data set, and other settings of the source."""
     device: Device = Device()
@@ -36,11 +38,11 @@ class LessonOptions:
 def merge_choices(
     options: LessonOptions, before: Snapshot | None, chosen_before: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """What the user has asked for in all lessons. The latest lesson counts.
+    """The settings that the user has chosen in all lessons. A later choice overrides an earlier one.
 
     before : the model's current version, if there is one.
-    chosen_before : what the user asked for in its lessons; None for a version saved from Python, whose user has chosen
-        all of its settings.
+    chosen_before : the settings chosen in its lessons; None for a version saved from Python, whose settings all count
+        as chosen.
     """
     known = ("method", "seed", *_FIXED, *SECTIONS)
     for key, value in options.chosen.items():
@@ -61,7 +63,7 @@ def merge_choices(
 def lesson_settings(
     stored: LearnerSettings | None, chosen: Mapping[str, Any], suggestion: Mapping[str, Any], device: Device
 ) -> LearnerSettings:
-    """A model's settings for a lesson: what the user has chosen and, for the rest, what is suggested.
+    """A model's settings for a lesson: those that the user has chosen, and suggestions for the others.
 
     stored : the model's settings; None for a new model.
     """
@@ -90,7 +92,7 @@ def named_backbone(value: object) -> Backbone:
     if isinstance(value, Backbone):
         return value
     named = {"name": value} if isinstance(value, str) else value
-    settings = validated(Backbone, named, "backbone")  # type: ignore[arg-type]  # what is no mapping is refused
+    settings = validated(Backbone, named, "backbone")  # type: ignore[arg-type]  # anything but a mapping is refused
     check_backbone_name(settings)
     return settings
 
@@ -103,12 +105,13 @@ def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _check_fixed(before: Snapshot, chosen: Mapping[str, Any]) -> None:
-    """Raise an error if a model should change its backbone or image size."""
+    """Raise an error if the user asks for another backbone or image size than the model's."""
     if "image_size" in chosen and chosen["image_size"] not in {None, before.image_size}:
         raise ConfigError(
-            f"image_size: this model sees {before.image_size} x {before.image_size} pixels for life. Start a new model "
-            "for another size"
+            f"image_size: this model keeps {before.image_size} x {before.image_size} pixels. Start a new model for "
+            "another size"
         )
     own = before.settings.get("backbone")
     if "backbone" in chosen and own is not None and named_backbone(chosen["backbone"]) != named_backbone(own):
-        raise ConfigError(f"backbone: this model keeps {named_backbone(own).name}. Start a new model for another")
+        name = named_backbone(own).name
+        raise ConfigError(f"backbone: this model keeps {name}. Start a new model for another backbone")

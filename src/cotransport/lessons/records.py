@@ -17,10 +17,11 @@ class _Record(BaseModel):
 
 
 class ClassAccuracy(_Record):
-    """A class before and after a lesson: accuracy in percent on its held-out images, None where there is none."""
+    """A class before and after a lesson: accuracy in percent on its held-out images, None where undefined."""
 
     name: str | int
     images: int
+    """The number of its held-out images."""
     before: float | None
     """None for a new class."""
     after: float | None
@@ -36,14 +37,16 @@ class LessonRecord(_Record):
     data_id: str
     """Fingerprint of the images."""
     images: int
+    """The number of images that were trained on."""
     new_classes: list[str | int]
     extended_classes: list[str | int]
+    """Known classes that got more images."""
     epochs: int | None = None
     """None if nothing was trained."""
 
 
 class LessonReport(_Record):
-    """The outcome of a lesson. Accuracies in percent of the held-out images."""
+    """What a lesson led to. Accuracies are in percent, on the held-out images."""
 
     lesson: LessonRecord
     chosen: dict[str, Any]
@@ -58,8 +61,8 @@ class LessonReport(_Record):
     accuracy_lost: float | None = Field(
         validation_alias=AliasChoices("accuracy_lost", "forgetting"), serialization_alias="forgetting"
     )
-    """Points of accuracy that the classes known before have lost in this lesson; None for the first lesson. Every
-    held-out image counts the same. (The forgetting of an experiment is another measure: see `metrics.forgetting`.)"""
+    """Points of accuracy that the classes known before have lost in this lesson; None for a first lesson. Every
+    held-out image counts the same. The forgetting of an experiment is another measure: see `metrics.forgetting`."""
     times: dict[str, Any]
 
 
@@ -69,17 +72,17 @@ class LessonOutcome(NamedTuple):
     version: int
     report: LessonReport
     refused: str | None
-    """Why the version is not current, if it is not."""
+    """Why the version was not made current; None if it was."""
     already: bool
     """Whether the model had learned exactly these images before, so that nothing was trained."""
     parent: int | None
-    """The version that was taught."""
+    """The version that the new one was taught from."""
     promoted: bool = False
-    """Whether an existing version was made current."""
+    """Whether the lesson made an existing version current."""
 
 
 def mean_accuracy(classes: Sequence[ClassAccuracy], when: Literal["before", "after"]) -> float | None:
-    """Percentage of the held-out images that are recognised; None without images."""
+    """Percentage of all held-out images that are recognised; None without images."""
     tested = [(value, one.images) for one in classes if (value := getattr(one, when)) is not None]
     images = sum(count for _, count in tested)
     return sum(value * count for value, count in tested) / images if images else None

@@ -1,6 +1,6 @@
-"""Settings that suit some images, for people who want a classifier and not a study.
+"""Suggested settings for a lesson, for users who do not want to choose them.
 
-They were chosen on held-out training images of digits and CIFAR-100 (LOG.md).
+The numbers were chosen by experiments on training images of digits and CIFAR-100 (LOG.md).
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from cotransport.data import LabelledImages, sample
 from cotransport.data.loading import IN_MEMORY_SIDE, LARGEST_SIDE
 
 STEPS = 600
-"""Training steps of a lesson, as far as the bounds on epochs allow."""
+"""Training steps of a lesson, if the number of epochs stays within its bounds."""
 FEWEST_EPOCHS, MOST_EPOCHS = 10, 60
 STEPS_PER_EPOCH = 16
-"""An epoch has at least this many steps before batches get larger."""
+"""Steps in an epoch, at least, before the batch size is doubled."""
 LEARNING_RATE = 0.4
-"""Peak learning rate of a fresh network at batch size 128. It is proportional to the batch size."""
+"""Peak learning rate of a fresh network at batch size 128. It is scaled with the batch size."""
 IMAGES_CHECKED = 64
 """Images, at most, that are checked for colour."""
 
 
 def largest_side(is_gpu: bool) -> int:
-    """The largest side at which images keep their own size."""
+    """The largest side of images that keep their own size. Larger images are scaled down to it."""
     return LARGEST_SIDE if is_gpu else IN_MEMORY_SIDE
 
 
 def suggest(data: LabelledImages, exemplars: int, *, is_gpu: bool) -> dict[str, Any]:
-    """Settings, by section, for a lesson on these images and some exemplars of earlier ones."""
+    """Settings, by section, for a lesson with these images and `exemplars` exemplars of known classes."""
     images = len(data) + exemplars
     batch_size = 2 ** min(7, max(4, int(math.log2(max(1, images / STEPS_PER_EPOCH)))))
     epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(STEPS * batch_size / images)))
@@ -52,6 +52,6 @@ def suggest(data: LabelledImages, exemplars: int, *, is_gpu: bool) -> dict[str, 
 
 
 def is_grey(data: LabelledImages) -> bool:
-    """Whether a sample of the images has no colour, as digits, scans and x-rays: those must not be mirrored."""
+    """Whether a sample of the images has no colour, like digits, scans and X-rays, which must not be mirrored."""
     pixels = sample(data.images, IMAGES_CHECKED)
     return bool((pixels[:, :1] == pixels).all())

@@ -1,6 +1,6 @@
-"""Lessons: teach a model new classes, compare it with the version before, and keep or refuse the new version.
+"""Lessons: teach a model new classes, compare it with the version before, and promote or refuse the new version.
 
-All of this lies around the learner, so an experiment does none of it.
+This is for models in use. An experiment calls the learner directly.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def learn(
     overwrite: bool = False,
     listener: Listener = NullListener(),
 ) -> LessonOutcome:
-    """Teach a model the classes in some data, or make a new model. The same lesson resumes if it was not finished.
+    """Teach a model the classes in some data; the first lesson creates the model. An unfinished lesson is resumed.
 
-    overwrite : discard an unfinished lesson.
+    overwrite : discard an unfinished lesson instead.
     """
     processes, store = processes_for(options.device), ModelStore(folder)
     listener = listener if processes.is_first else NullListener()
     size = _image_size(store, options)
-    source = open_lesson_source(data, size, options)  # an error before a folder is made for the model
+    source = open_lesson_source(data, size, options)  # wrong data is an error before a model folder is created
     with jobs.locked(store, processes):
         model = _open_model(store, options)
         processes.decide_once(lambda: _remove_leftovers(model))
@@ -87,7 +87,7 @@ def learn(
 
 @dataclass(frozen=True)
 class _Model:
-    """A model folder before a lesson."""
+    """A model before a lesson; empty before its first one."""
 
     store: ModelStore
     versions: Sequence[VersionRecord] = ()
@@ -96,9 +96,9 @@ class _Model:
     state: State | None = None
     settings: LearnerSettings | None = None
     report: LessonReport | None = None
-    """Of the current version; None if it was saved from Python."""
+    """The report of the current version; None if it was saved from Python."""
     lessons: Mapping[int, LessonRecord] = field(default_factory=dict)
-    """The lesson of each version that was made by one."""
+    """The lessons by version. Versions saved from Python have none."""
 
     @property
     def classes(self) -> tuple[Label, ...]:
@@ -123,7 +123,7 @@ class _PreparedLesson:
 
 
 def _image_size(store: ModelStore, options: LessonOptions) -> int | None:
-    """The size that the model sees, or that the user asks for; None if the images decide."""
+    """The image size of the model, or the one that the user asks for; None if the images decide."""
     if store.exists:
         manifest = store.manifest()
         if manifest.current is not None:
@@ -151,7 +151,10 @@ def _open_model(store: ModelStore, options: LessonOptions) -> _Model:
 
 
 def _remove_leftovers(model: _Model) -> None:
-    """Remove an unfinished lesson without a record, or with a finished version: its process was killed at the end."""
+    """Remove the folder of an unfinished lesson if its record is missing or damaged, or if its version is written.
+
+    In the last case, the process was killed before it could remove the folder.
+    """
     try:
         record = jobs.read_record(model.store.unfinished)
     except ValueError:
@@ -163,14 +166,14 @@ def _remove_leftovers(model: _Model) -> None:
 def _prepare(
     model: _Model, data: str, images: Splits, chosen: dict[str, Any], options: LessonOptions, *, is_gpu: bool
 ) -> _PreparedLesson:
-    """Divide a lesson's images and settle its settings."""
+    """Divide a lesson's images, and choose its settings."""
     train, test = divide(images, model.classes, model.held_out, options.held_out)
     exemplars = 0 if model.snapshot is None else len(model.snapshot.memory)
     suggestion = suggest(train, exemplars, is_gpu=is_gpu)
     settings = lesson_settings(model.settings, chosen, suggestion, options.device)
     if options.max_forgetting is not None and model.snapshot is not None and not len(model.held_out):
         raise ConfigError(
-            "max_forgetting: no images of the known classes are held out in this model, so what is forgotten cannot be "
+            "max_forgetting: no images of the known classes are held out in this model, so the accuracy lost cannot be "
             "measured. Leave it out"
         )
     request = {
@@ -184,7 +187,7 @@ def _prepare(
 
 
 def _promote_if_already_learned(model: _Model, lesson: _PreparedLesson, options: LessonOptions) -> LessonOutcome | None:
-    """The outcome of the same lesson, if it was finished before. Its version becomes current unless it is refused."""
+    """If the same lesson was finished before: make its version current, unless refused, and return its outcome."""
     same = [number for number, finished in model.lessons.items() if finished.id == lesson.record.id]
     current = model.report.lesson if model.report else None
     if current is not None and current.data_id == lesson.record.fingerprint and model.current is not None:
@@ -202,7 +205,7 @@ def _promote_if_already_learned(model: _Model, lesson: _PreparedLesson, options:
 
 
 def _resume_or_start(store: ModelStore, record: JobRecord, *, overwrite: bool) -> JobRecord:
-    """The record of the same lesson if it was started before, or a new one. Another unfinished lesson is an error."""
+    """The record of the same unfinished lesson, or the new record. Another unfinished lesson is an error."""
     found = None if overwrite else jobs.read_record(store.unfinished)
     if found is not None and found.id == record.id:
         return found
@@ -228,7 +231,7 @@ def _resume_or_start(store: ModelStore, record: JobRecord, *, overwrite: bool) -
 def _teach(
     model: _Model, lesson: _PreparedLesson, job: Job, options: LessonOptions, listener: Listener
 ) -> LessonOutcome:
-    """Learn, compare with the version before, and write the new version."""
+    """Learn, compare with the version before, and write the new version to the model folder."""
     started, store, settings = time.perf_counter(), model.store, lesson.settings
     notes = lesson_notes(settings, lesson.train, lesson.test, is_first=model.state is None)
     listener.job_started("", notes, work=[1.0], tasks_done=0)
@@ -278,7 +281,7 @@ def _report(
 
 
 def _refusal(report: LessonReport, max_forgetting: float | None) -> str | None:
-    """Why a version is not made current, None if it is."""
+    """Why a version is not made current; None if it is."""
     if max_forgetting is None or report.accuracy_lost is None or report.accuracy_lost <= max_forgetting:
         return None
     return (

@@ -1,4 +1,4 @@
-"""A lesson's settings in words."""
+"""A lesson's images and settings in words, shown before the training."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from cotransport.lessons.suggestions import is_grey
 def lesson_notes(
     settings: LearnerSettings, train: LabelledImages, test: LabelledImages, *, is_first: bool
 ) -> list[str]:
-    """What is learned from how many images, and with which settings."""
+    """The number of classes and images, and the settings, in a few lines."""
     schedule, method, size = settings.schedule, settings.method, train.images.size
     epochs = "1 epoch" if schedule.epochs == 1 else f"{schedule.epochs} epochs"
-    length = epochs if schedule.seconds_per_task is None else f"epochs for about {schedule.seconds_per_task:g} s"
+    length = epochs if schedule.seconds_per_task is None else f"training for about {schedule.seconds_per_task:g} s"
     rate = schedule.learning_rate
     if not is_first and not method.from_scratch:
         rate = schedule.later_learning_rate or rate

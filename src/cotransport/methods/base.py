@@ -1,7 +1,8 @@
-"""What a method is: settings, and what it does with a task's data. It keeps no state; learning changes the network.
+"""What a method is: its settings, and what it does with a task's data. It has no state: learning changes the network.
 
 To add a method, write one file beside this one with a subclass of `Method`. Its fields are its settings, validated in
-recipes like all others. A method may hold parts, such as `Rehearsal`; their settings are written like its own.
+recipes like all others. A method may hold parts, such as `Rehearsal`. In a recipe, the settings of a part are written
+like the method's own.
 
 Modules of methods import torch inside functions only, so that `cotransport methods` answers at once.
 """
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Part(Settings):
-    """A part that methods hold, with its settings."""
+    """A part that several methods can hold, with its settings."""
 
     @property
     def needs_exemplars(self) -> bool:
@@ -37,7 +38,7 @@ class Part(Settings):
 
 
 class Method(InlineSections):
-    """A way to learn classes one task after the other."""
+    """A way to learn classes, one task after another."""
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -76,7 +77,7 @@ class Method(InlineSections):
         return [part for part in held if isinstance(part, Part)]
 
     def budget(self, budget: Budget) -> Budget | None:
-        """The part of the allowed memory that this method uses; None means it keeps every image."""
+        """The memory that this method uses, given the allowed memory; None if it keeps every image."""
         return budget
 
     def make_head(self, dimension: int, settings: HeadSettings) -> Head:
@@ -86,9 +87,9 @@ class Method(InlineSections):
         return CosineHead(dimension, settings.scale)
 
     def initialise(self, network: Network, data: TaskData, trainer: Trainer) -> Tensor | None:
-        """Set the new classes' weights before training. The head has already grown, with random weights.
+        """Set the new classes' weights before training. The head already has them, with random values.
 
-        Returns the transport plan (old classes, new classes) that gave the weights; None if they stay random.
+        Returns the transport plan (old classes, new classes) behind the weights; None if they stay random.
         """
         return None
 
@@ -102,7 +103,7 @@ class Method(InlineSections):
 
 
 def cross_entropy_objective(data: TaskData) -> Objective:
-    """Eq. 1 alone: the objective of a first task, and of a task that brings no new class."""
+    """Eq. 1 alone: the objective of a first task, and of a task without new classes."""
     from cotransport.training.objective import Objective
 
     def loss(batch: Batch, output: Output, moment: Moment) -> Tensor:

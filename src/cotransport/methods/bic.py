@@ -35,8 +35,8 @@ class BiC(Method):
     title = "BiC"
 
     validate_every: Annotated[int, Field(ge=2)] = 10
-    """Validation images, which are not trained on: of each old class its second exemplar and every `validate_every`-th
-    after it; of each new class as many images, at most one in `validate_every`."""
+    """One in this many images of each class is used for validation and not for training: of an old class its second
+    exemplar, and every `validate_every`-th after it; of a new class at most as many images as of an old one."""
     correction_prior: Annotated[float, Field(gt=0)] = 1.0
     """Strength of the prior towards no correction, counted in images. It matters with few validation images."""
     rehearsal: Rehearsal = Rehearsal()
@@ -50,7 +50,7 @@ class BiC(Method):
         return CorrectedHead(dimension, settings.linear_scale)
 
     def objective(self, network: Network, data: TaskData, trainer: Trainer) -> Objective:
-        """Eq. 3, and Eq. 5 if asked for."""
+        """Eq. 3, and Eq. 5 if its weight is not 0."""
         return distilled_objective(self.rehearsal, self.retrospection, self.mapping, network, data, trainer)
 
     def learn(self, network: Network, data: TaskData, trainer: Trainer) -> None:
@@ -63,17 +63,17 @@ class BiC(Method):
             self.correct(network, data, validation, trainer)
         elif data.has_old_and_new:
             message = (
-                "bic: no image of the old or of the new classes can be spared for validation, so the bias towards new "
-                "classes is not corrected. It takes two exemplars of an old class (memory.total or per_class) and two "
-                "images of a new one"
+                "bic: the old or the new classes have too few images for validation, so the bias towards new classes "
+                "is not corrected. Keep at least two exemplars of each class (memory.total or memory.per_class), and "
+                "give at least two images of each new class"
             )
             warnings.warn(message, CotransportWarning, stacklevel=4)
 
     def split(self, data: TaskData, random: Generator) -> tuple[TaskData, LabelledImages | None]:
         """The data without validation images, and the validation images; None if old or new classes have none.
 
-        The second, twelfth, ... exemplar of a class is kept for validation in every task after the class's own. A class
-        with a single image trains on it; a class with few images keeps most of them for training.
+        With the default settings, the second, twelfth, ... exemplar of a class is used for validation in all tasks
+        after the one that brought the class. A single image is trained on, and so are most images of a small class.
         """
         import torch
 
@@ -83,8 +83,8 @@ class BiC(Method):
         if memory is None or not data.new_classes:
             return data, None
         counts = memory.counts()
-        place = torch.arange(len(memory)) - (counts.cumsum(0) - counts)[memory.labels]  # in the class's herding order
-        exemplars = place % self.validate_every == 1
+        position = torch.arange(len(memory)) - (counts.cumsum(0) - counts)[memory.labels]  # in its herding order
+        exemplars = position % self.validate_every == 1
         wanted = int(memory.labels[exemplars].bincount().max()) if exemplars.any() else 0
         images = torch.zeros(len(new), dtype=torch.bool)
         for number in range(len(new.classes))[data.new_slice]:
@@ -136,8 +136,8 @@ def bias_correction(logits: Tensor, labels: Tensor, new: slice, *, prior: float 
         alpha, beta = unknowns
         corrected = logits.clone()
         corrected[:, new] = alpha * logits[:, new] + beta
-        away = (alpha - 1).square() + beta.square()
-        value = (weights * F.cross_entropy(corrected, labels, reduction="none")).sum() + prior / 2 * away
+        distance = (alpha - 1).square() + beta.square()  # from no correction
+        value = (weights * F.cross_entropy(corrected, labels, reduction="none")).sum() + prior / 2 * distance
         value.backward()
         return value  # type: ignore[no-any-return]
 

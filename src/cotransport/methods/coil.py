@@ -31,14 +31,15 @@ class Coil(Method):
     rehearsal: Rehearsal = Rehearsal()
     retrospection: Retrospection = Retrospection(rt_weight=1.0)
     prospective_init: bool = True
-    """Transport the new classes' first weights from the old classes, instead of drawing them at random."""
+    """Build the new classes' first weights from the old classes' weights, instead of drawing them at random."""
     pt_length: Literal["origin", "fresh"] = "origin"
     """Length of the transported weights: that of the old classes' weights (the paper's calibration), or that of the
-    random weights they replace. A cosine head predicts the same at any length, but long weights turn slowly."""
+    random weights they replace. A cosine head predicts the same at any length, but long weights turn more slowly in
+    training."""
     pt_weight: Annotated[float, Field(ge=0)] = 1.0
     """Weight of the prospective loss; 0 leaves the loss out."""
     pt_epochs: int | float = 5
-    """Epochs with the prospective loss: a whole number, or a share of the training for short schedules."""
+    """Epochs with the prospective loss, from the first on: a whole number, or a decimal for a share of the training."""
 
     @field_validator("pt_epochs")
     @classmethod
@@ -82,7 +83,7 @@ class Coil(Method):
         trainer.fit(network, data.everything, lambda trained: self.objective(trained, data, trainer))
 
     def objective(self, network: Network, data: TaskData, trainer: Trainer) -> Objective:
-        """Lines 5 to 8: the loss of a batch. A first task has the cross-entropy alone."""
+        """Lines 5 to 8: the loss of a batch. In a first task, it is the cross-entropy alone."""
         from cotransport.losses import prospective_loss, retrospective_loss
         from cotransport.training.objective import Objective
 
@@ -93,17 +94,17 @@ class Coil(Method):
         old, temperature = data.old_slice, self.rehearsal.temperature
 
         def loss(batch: Batch, output: Output, moment: Moment) -> Tensor:
-            taught = teacher(batch.images).logits  # (n, all classes)
-            rehearsal = self.rehearsal.loss(data, batch, output, taught)  # Eq. 3
+            teacher_logits = teacher(batch.images).logits  # (n, all classes)
+            rehearsal = self.rehearsal.loss(data, batch, output, teacher_logits)  # Eq. 3
             prospective: Tensor | float = 0.0
             if early := self.pt_weight * self._is_early(moment):
-                prospective = prospective_loss(output.logits, taught, temperature=temperature)  # line 5, Eq. 4
+                prospective = prospective_loss(output.logits, teacher_logits, temperature=temperature)  # line 5, Eq. 4
             retrospective: Tensor | float = 0.0
             back.observe(batch, output, moment)
             if gamma := back.gamma(batch, moment):
-                student, rows = back.logits(output, moment), back.rows(batch)  # line 6: by OT(new, old, W_new)
+                student, rows = back.logits(output, moment), back.rows(batch)  # line 6: with OT(new, old, W_new)
                 retrospective = retrospective_loss(  # line 7, Eq. 5
-                    student[rows], taught[:, old][rows], temperature=temperature
+                    student[rows], teacher_logits[:, old][rows], temperature=temperature
                 )
             return rehearsal + early * prospective + gamma * retrospective  # line 8, Eq. 9
 
@@ -116,7 +117,7 @@ class Coil(Method):
 
 
 class CoilTuned(Coil):
-    """COIL with the settings that measured best where epochs are few: see LOG.md."""
+    """COIL with the settings that measured best with few epochs (LOG.md)."""
 
     name = "coil-tuned"
     title = "COIL (tuned)"

@@ -1,4 +1,4 @@
-"""Finetune: cross-entropy on the new images alone. It keeps no exemplars and forgets; the lower bound."""
+"""Finetune: cross-entropy on the new images alone. It keeps no exemplars, so it forgets: the lower bound."""
 
 from __future__ import annotations
 

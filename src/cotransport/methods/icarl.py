@@ -28,5 +28,5 @@ class ICarl(Method):
     mapping: ClassMapping = ClassMapping()
 
     def objective(self, network: Network, data: TaskData, trainer: Trainer) -> Objective:
-        """Eq. 3, and Eq. 5 if asked for."""
+        """Eq. 3, and Eq. 5 if its weight is not 0."""
         return distilled_objective(self.rehearsal, self.retrospection, self.mapping, network, data, trainer)

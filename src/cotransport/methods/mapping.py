@@ -1,4 +1,4 @@
-"""The semantic mapping between classes, a part of methods that transport classifiers."""
+"""The semantic mapping between classes: a part of the methods that transport classifiers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class ClassMapping(Part):
     """How a transport plan between classes is computed (Eq. 6 to 8)."""
 
     reg: Annotated[float, Field(gt=0)] = 0.45
-    """Regulariser of the transport plan. A larger value mixes each class from more classes."""
+    """Strength of the transport plan's regularisation. With a larger value, each class is mixed from more classes."""
     centres: Literal["unit", "raw"] = "unit"
-    """Class centres of unit-length features, or of the raw features (the letter of Eq. 7)."""
+    """Class centres of unit-length features (`unit`), or of the features themselves, exactly as in Eq. 7 (`raw`)."""
 
     @property
     def unit(self) -> bool:

@@ -1,4 +1,4 @@
-"""Rehearsal with distillation (Eq. 3), a part that iCaRL, BiC, WA and COIL hold."""
+"""Rehearsal with distillation (Eq. 3): a part of iCaRL, BiC, WA and COIL."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Rehearsal(Part):
     temperature: Annotated[float, Field(gt=0)] = 2.0
     """Temperature of the softmax in all distillation losses."""
     distil_over: Literal["old", "all"] = "old"
-    """Classes in the student's softmax of the distillation: the old ones, or all (the letter of Eq. 2)."""
+    """Classes in the student's softmax of the distillation: the old ones, or all, exactly as in Eq. 2."""
     combine: Literal["convex", "additive"] = "convex"
-    """(1 - lambda) CE + lambda KD as in Eq. 3, or CE + lambda KD, which keeps the cross-entropy whole and suits
-    trainings of few epochs."""
+    """How cross-entropy (CE) and distillation (KD) are added. `convex`: (1 - lambda) CE + lambda KD, as in Eq. 3.
+    `additive`: CE + lambda KD, which keeps the full weight of the cross-entropy and is better with few epochs."""
     kd_weight: Annotated[float, Field(ge=0)] | None = None
-    """lambda; by default the old classes' share of all classes."""
+    """The weight lambda of the distillation. By default, the old classes' share of all classes."""
 
     @model_validator(mode="after")
     def _keep_the_cross_entropy(self) -> Self:
@@ -40,13 +40,14 @@ class Rehearsal(Part):
             raise ValueError("kd_weight: above 1 the cross-entropy would get a negative weight. Use combine: additive")
         return self
 
-    def loss(self, data: TaskData, batch: Batch, output: Output, taught: Tensor) -> Tensor:
-        """Eq. 3. `taught` are the teacher's logits (n, all classes)."""
+    def loss(self, data: TaskData, batch: Batch, output: Output, teacher_logits: Tensor) -> Tensor:
+        """Eq. 3. The teacher's logits are (n, all classes)."""
         from cotransport.losses import distillation, rehearsal_loss
 
+        old_logits = teacher_logits[:, data.old_slice]
         return rehearsal_loss(
             data.cross_entropy(output.logits, batch.labels),
-            distillation(output.logits, taught[:, data.old_slice], temperature=self.temperature, over=self.distil_over),
+            distillation(output.logits, old_logits, temperature=self.temperature, over=self.distil_over),
             data.old_classes / data.classes if self.kd_weight is None else self.kd_weight,
             combine=self.combine,
         )
@@ -71,14 +72,14 @@ def distilled_objective(
     back = TransportBack(retrospection, mapping, network, data, trainer)
 
     def loss(batch: Batch, output: Output, moment: Moment) -> Tensor:
-        taught = teacher(batch.images).logits
-        total = rehearsal.loss(data, batch, output, taught)
+        teacher_logits = teacher(batch.images).logits
+        total = rehearsal.loss(data, batch, output, teacher_logits)
         back.observe(batch, output, moment)
         if gamma := back.gamma(batch, moment):
-            student, teacher_logits = back.logits(output, moment), taught[:, data.old_slice]
+            student, old_logits = back.logits(output, moment), teacher_logits[:, data.old_slice]
             rows = back.rows(batch)
             total = total + gamma * retrospective_loss(
-                student[rows], teacher_logits[rows], temperature=rehearsal.temperature
+                student[rows], old_logits[rows], temperature=rehearsal.temperature
             )
         return total
 

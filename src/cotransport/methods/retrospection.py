@@ -1,4 +1,4 @@
-"""Retrospective transport (Eq. 5), a part of COIL that iCaRL, BiC and WA can hold too."""
+"""Retrospective transport (Eq. 5): a part of COIL that iCaRL, BiC and WA can use too."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 class Retrospection(Part):
-    """Weight and cost of the retrospective loss."""
+    """How the retrospective loss is computed, and its weight."""
 
     rt_weight: Annotated[float, Field(ge=0)] = 0.0
-    """Factor of the retrospective loss, on top of its own weight (epoch / epochs)^2; 0 leaves the loss out."""
+    """Factor of the retrospective loss, in addition to its growing weight (epoch / epochs)^2; 0 leaves the loss out."""
     rt_every: Positive = 10
-    """Steps after which the retrospective plan is computed again; 1 is the letter of Alg. 1."""
+    """Number of steps after which the retrospective plan is computed again; 1 is exactly Algorithm 1."""
     rt_images: Literal["all", "new"] = "all"
     """Images in the retrospective loss: all (Eq. 9), or those of the new classes only."""
     rt_centres: Literal["running", "exact"] = "running"
-    """Class centres from the features of the last steps; or from a pass over all images for every plan, which is slow
-    and not counted by a time budget."""
+    """Where class centres come from: from the features of recent steps (`running`), or from a pass over all images for
+    every plan (`exact`), which is slow and is not included in the measured speed of a time budget."""
 
     @property
     def needs_exemplars(self) -> bool:
@@ -67,12 +67,12 @@ class TransportBack:
         return gamma
 
     def rows(self, batch: Batch) -> slice | Tensor:
-        """The images of a batch that the loss looks at."""
+        """The rows of a batch that are in the loss."""
         return batch.labels >= self._data.old_classes if self._settings.rt_images == "new" else slice(None)
 
     def observe(self, batch: Batch, output: Output, moment: Moment) -> None:
         """Update the class centres with a batch."""
-        if self._settings.rt_weight and batch.weight:  # a process without an image of its own gets one of weight 0
+        if self._settings.rt_weight and batch.weight:  # a process without images in a batch gets one of weight 0
             import torch
 
             with torch.autocast(output.features.device.type, enabled=False):
@@ -86,7 +86,7 @@ class TransportBack:
             return self._network.head.logits(output.features, self.classifier(moment))
 
     def classifier(self, moment: Moment) -> Tensor:
-        """The transported classifier (old classes, d); NaN if features are not finite, so that the loss is NaN too."""
+        """The transported classifier (old classes, d). It is NaN, as the loss then is, if features are not finite."""
         import torch
 
         from cotransport.transport import transport_classifier
@@ -100,7 +100,7 @@ class TransportBack:
         return transport_classifier(self._plan.to(weights), weights)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The sums behind the centres, and the plan in use."""
+        """The sums behind the class centres, and the current plan."""
         if not self._settings.rt_weight:
             return {}
         state = self._centres.state_dict()

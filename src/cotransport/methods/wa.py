@@ -32,8 +32,8 @@ class WA(Method):
     title = "WA"
 
     clip_weights: bool = True
-    """Clip negative weights to zero, so that a weight's length reflects the size of its logits. It suits backbones
-    without negative features, such as those that end in a ReLU."""
+    """Clip negative weights to zero, so that the length of a weight vector reflects the size of its logits. This suits
+    backbones without negative features, such as those that end in a ReLU."""
     rehearsal: Rehearsal = Rehearsal()
     retrospection: Retrospection = Retrospection()
     mapping: ClassMapping = ClassMapping()
@@ -45,7 +45,7 @@ class WA(Method):
         return (ClippedHead if self.clip_weights else LinearHead)(dimension, settings.linear_scale)
 
     def objective(self, network: Network, data: TaskData, trainer: Trainer) -> Objective:
-        """Eq. 3, and Eq. 5 if asked for."""
+        """Eq. 3, and Eq. 5 if its weight is not 0."""
         return distilled_objective(self.rehearsal, self.retrospection, self.mapping, network, data, trainer)
 
     def learn(self, network: Network, data: TaskData, trainer: Trainer) -> None:

@@ -1,15 +1,16 @@
-"""The model folder on disk: where its files are, who may write, and what is damaged.
+"""The model folder on disk: its files, its lock and its checksums.
 
     manifest.json                       format, current version, checksums of all files
     versions/0001/weights.safetensors   tensors of the network
     versions/0001/model.json            settings, class names, which images are exemplars and which are held out
-    versions/0001/metrics.json          what was learned and forgotten, and how long it took
+    versions/0001/metrics.json          what was learned and lost, and how long it took
     images/0001.parquet                 encoded images that came with version 1; later versions refer to them too
-    unfinished/                         the lesson in progress
+    unfinished/                         the lesson in progress: job.json and checkpoints
+    .lock                               held by the process that writes
 
-A version is written beside its place, synced and renamed. It counts when the manifest names it, and the manifest is
-replaced last. So a reader needs no lock and never sees half a version, and a crash leaves the previous version current.
-Files are found by numbers, never by paths from other files. Nothing in a model folder is ever executed.
+A version is written under a temporary name, synced and renamed. It counts once the manifest names it, and the manifest
+is replaced last. So a reader needs no lock and never sees half a version, and a crash leaves the previous version
+current. Files are found by their numbers, never by paths from other files. Nothing in a model folder is ever executed.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _OURS = {
     IMAGES: re.compile(r"\.?\d{4,6}\.parquet(\.part)?"),
     UNFINISHED: re.compile(r"\.?(job\.json|lesson\.json|training-.*\.safetensors)(\.part)?|\d+"),
 }
-"""Names that a writer may leave in each folder. Nothing else is ever removed."""
+"""Names of the files and folders that a writer makes in each folder. `remove_unlisted` removes no others."""
 RecordType = TypeVar("RecordType", bound=Record)
 
 
@@ -68,7 +69,7 @@ class ModelFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Make the folder if needed, and keep other writers out of it."""
+        """Create the folder if needed, and keep other writers out of it."""
         self._check_places()
         if self.path.exists() and not self.exists:
             self._check_ours()
@@ -112,7 +113,7 @@ class ModelFolder:
         return manifest
 
     def facts(self, version: VersionRecord) -> Facts:
-        """What `model.json` says of a version. Its weights and images are not read."""
+        """What `model.json` says about a version. Its weights and images are not read."""
         model = self.parse(ModelRecord, self.checked(version, MODEL))
         counts = [
             sum(count for part in rows for _, _, count in part.rows) for rows in (model.exemplars, model.held_out)
@@ -125,7 +126,7 @@ class ModelFolder:
         return metrics if isinstance(metrics, dict) else {}
 
     def make_current(self, number: int) -> None:
-        """Make another version current, whether it was refused or not. Needs `locked`."""
+        """Make a version current, even if it was refused. Needs `locked`."""
         manifest = self.manifest()
         version = manifest.version(number)
         for name in (WEIGHTS, MODEL, METRICS):
@@ -140,7 +141,7 @@ class ModelFolder:
         write_json(self.path / MANIFEST, values | {"checksum": seal(values)})
 
     def remove_unlisted(self, manifest: Manifest) -> None:
-        """Remove files that the manifest does not name. A writer that was killed has left them."""
+        """Remove the files that killed writers have left: those that the manifest does not name. Needs `locked`."""
         versions = {self.version_folder(version.number) for version in manifest.versions}
         images = {self.image_file(int(name)) for name in manifest.images}
         for name, kept in ((VERSIONS, versions), (IMAGES, images)):
@@ -179,7 +180,7 @@ class ModelFolder:
             raise ModelError(f"{path}: damaged or changed (its checksum differs). {self._remedy(path)}")
 
     def _remedy(self, path: Path) -> str:
-        other = ", or go to another version by `rollback`" if path.parent.parent.name == VERSIONS else ""
+        other = ", or go to another version with `rollback`" if path.parent.parent.name == VERSIONS else ""
         return f"Restore it from a backup{other}"
 
     def _json(self, path: Path) -> Any:  # noqa: ANN401
@@ -216,7 +217,7 @@ class ModelFolder:
                 )
 
     def _check_places(self) -> None:
-        """Raise an error if a link replaces one of the model's own files or folders: it may lead anywhere."""
+        """Raise an error if one of the model's own files or folders is a symbolic link: it may lead anywhere."""
         for name in (MANIFEST, LOCK, *_OURS):
             if (self.path / name).is_symlink():
                 raise ModelError(

@@ -1,6 +1,6 @@
-"""The records of a model folder, as JSON: its manifest, and each version's `model.json`.
+"""The JSON records of a model folder: its manifest, and each version's `model.json`.
 
-Nothing here needs torch, so that commands which only look at a model start at once.
+Nothing here needs torch, so that commands such as `info` start at once.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from cotransport.errors import ModelError
 from cotransport.settings.sections import LARGEST_IMAGE
 
 FORMAT = 1
-"""Raised when an older release could not read what a newer one writes."""
+"""The format that this release writes. It increases when older releases cannot read the new files."""
 MOST_VERSIONS = 10**6
 """Version numbers are below this."""
 LONGEST_NAME = 1000
-"""Letters in a class name, at most."""
+"""Characters in a class name, at most."""
 
 Number = Annotated[int, Field(ge=1, lt=MOST_VERSIONS)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
@@ -51,7 +51,7 @@ class VersionRecord(Record):
     images: list[Number]
     """The image files that it refers to."""
     made: str
-    """Date and time in UTC."""
+    """When it was written: date and time in UTC."""
     refused: str | None = None
     """Why the version was not made current, if it was refused."""
 
@@ -101,7 +101,7 @@ class ModelRecord(Record):
 
 
 class Facts(NamedTuple):
-    """What `model.json` says of a version."""
+    """What `model.json` says about a version."""
 
     classes: tuple[str | int, ...]
     image_size: int
@@ -111,6 +111,6 @@ class Facts(NamedTuple):
 
 
 def seal(manifest: Mapping[str, Any]) -> str:
-    """The checksum of a manifest's values, whether this release knows them or not."""
+    """The checksum of a manifest's values, including those that only a later release knows."""
     rest = {name: value for name, value in manifest.items() if name != "checksum"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()

@@ -33,14 +33,14 @@ class NewImage(NamedTuple):
 
 
 class ImagePool:
-    """Assigns places to images. New images are collected in `new`, for the next image file."""
+    """Assigns places to images. Those that are not stored yet are collected in `new`, for the next image file."""
 
     def __init__(self, stored: Mapping[bytes, Place], file: int) -> None:
         self.places, self._file = dict(stored), file
         self.new: list[NewImage] = []
 
     def add(self, images: Images) -> ImageRows:
-        """The rows in which the images of a class are stored, or will be."""
+        """The rows in which the images of a class are stored, or will be once the next image file is written."""
         rows: list[tuple[int, int, int]] = []
         for index in range(len(images)):
             item = images.item(index)

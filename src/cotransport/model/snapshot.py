@@ -1,4 +1,4 @@
-"""A classifier as it is written to a model folder and read from it."""
+"""What a model folder stores of one version of a classifier."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ class Snapshot:
     tensors: Mapping[str, Tensor]
     memory: Memory
     held_out: Memory = Memory()
-    """Images of each class that were never trained on. They measure what was learned and forgotten."""
+    """Images of each class that are never trained on, to measure what is learned and lost."""
     metrics: Mapping[str, Any] = field(default_factory=dict)

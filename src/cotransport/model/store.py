@@ -30,7 +30,7 @@ class ModelStore(ModelFolder):
         self._places: dict[bytes, Place] | None = None
 
     def read(self, number: int | None = None) -> Snapshot:
-        """A version, by default the current one. Its images are read when they are first needed."""
+        """A version of the classifier, by default the current one. Its images are read when they are first needed."""
         manifest = self.manifest()
         wanted = manifest.current if number is None else number
         if wanted is None:
@@ -59,7 +59,7 @@ class ModelStore(ModelFolder):
         )
 
     def write(self, snapshot: Snapshot, *, parent: int | None = None, refused: str | None = None) -> int:
-        """Add a version and make it current unless it is refused; returns its number. Needs `locked`."""
+        """Add a version, and make it current unless it is refused; returns its number. Needs `locked`."""
         manifest = self.manifest() if self.exists else Manifest()
         number = max((version.number for version in manifest.versions), default=0) + 1
         if number >= MOST_VERSIONS:
@@ -100,7 +100,7 @@ class ModelStore(ModelFolder):
         return number
 
     def keep_only(self, number: int) -> None:
-        """Remove all other versions and the image files this one does not need. Needs `locked`, and no reader."""
+        """Remove all other versions, and the image files that only they need. Needs `locked`, and no reader."""
         manifest = self.manifest()
         kept = manifest.version(number)
         images = {name: record for name, record in manifest.images.items() if int(name) in kept.images}
@@ -113,7 +113,7 @@ class ModelStore(ModelFolder):
         self._places = None
 
     def stored_images(self, manifest: Manifest) -> dict[bytes, Place]:
-        """The place of each stored image, by its digest. Image files are checked on the way."""
+        """The place of each stored image, by its digest. The checksums of image files are verified on the way."""
         if self._places is None:
             self._places = {}
             for name, record in manifest.images.items():
@@ -151,7 +151,9 @@ class ModelStore(ModelFolder):
             own: list[Encoded] = []
             for file, first, count in rows.rows:
                 if first + count > len(tables[file]):
-                    raise ModelError(f"{self.image_file(file)}: has fewer images than a version refers to")
+                    raise ModelError(
+                        f"{self.image_file(file)}: has fewer images than a version refers to. Restore it from a backup"
+                    )
                 own += tables[file][first : first + count]
             chosen.append(own)
         in_memory = fits_memory(sum(map(len, chosen)), size)  # checked again: the manifest is not trusted

@@ -1,4 +1,4 @@
-"""Checkpoints of a training, kept in a folder so that it can be resumed, however it ended.
+"""Checkpoints of a training, in a folder, so that the training can be resumed however it ended.
 
 A checkpoint is a set of named tensors and the step they belong to. Every process writes its own file; a checkpoint is
 complete when the files of all processes are there.
@@ -19,7 +19,7 @@ from cotransport.system.files import atomic_write, storage_errors
 from cotransport.system.tensors import read_tensors, write_tensors
 
 LEAST_RATIO = 50
-"""Spend at most 1/50 of the time on checkpoints."""
+"""Time between two checkpoints, at least, in multiples of the time to write one: at most 1/50 is spent on writing."""
 _NAME = re.compile(r"training-(\d+)-(\d+)-(\d+)of(\d+)\.safetensors")
 
 
@@ -39,28 +39,30 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._trainings = 0
-        self._written, self._took = time.perf_counter(), 0.0
+        self._last_written, self._seconds_to_write = time.perf_counter(), 0.0
 
     def next_training(self) -> int:
-        """The number of a training that starts now."""
-        self._written = time.perf_counter()
+        """The number of the training that starts now."""
+        self._last_written = time.perf_counter()
         self._trainings += 1
         return self._trainings - 1
 
     def due(self, seconds: float) -> bool:
         """Whether the next checkpoint is due, if one is wanted every `seconds`; 0 means after every step."""
-        return not seconds or time.perf_counter() - self._written >= max(seconds, LEAST_RATIO * self._took)
+        if not seconds:
+            return True
+        return time.perf_counter() - self._last_written >= max(seconds, LEAST_RATIO * self._seconds_to_write)
 
     def write(self, training: int, checkpoint: Checkpoint, *, rank: int = 0, processes: int = 1) -> None:
-        """Write this process's part. When all processes have done so, one of them calls `remove_older`."""
+        """Write this process's part. After all processes have written theirs, one of them calls `remove_older`."""
         started = time.perf_counter()
         with storage_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         name = f"training-{training}-{checkpoint.steps}-{rank}of{processes}.safetensors"
         with atomic_write(self.folder / name) as beside:
             write_tensors(beside, checkpoint.tensors, {"epochs": str(checkpoint.epochs)})
-        self._written = time.perf_counter()
-        self._took = self._written - started
+        self._last_written = time.perf_counter()
+        self._seconds_to_write = self._last_written - started
 
     def remove_older(self, training: int, steps: int) -> None:
         """Remove the training's checkpoints of other steps."""
@@ -71,9 +73,9 @@ class Checkpoints:
     def load(self, training: int, *, rank: int = 0, processes: int = 1) -> Checkpoint | None:
         """This process's part of the newest complete checkpoint; None if there is none or it is damaged."""
         ranks: dict[int, set[int]] = {}
-        for _, number, steps, of, count in self._files():
+        for _, number, steps, found_rank, count in self._files():
             if number == training and count == processes:
-                ranks.setdefault(steps, set()).add(of)
+                ranks.setdefault(steps, set()).add(found_rank)
         complete = [steps for steps, found in ranks.items() if found == set(range(processes))]
         if not complete:
             return None

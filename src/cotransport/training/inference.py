@@ -11,7 +11,7 @@ from cotransport.training.processes import processes_for
 
 
 def place(network: Network, device: Device) -> Network:
-    """Put a network on the device, with its weights in the memory order that the device computes fastest with."""
+    """Move a network to the device, and to the channels-last memory format if the settings ask for it."""
     if device.channels_last:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack it
     return network.to(processes_for(device).device)
@@ -35,7 +35,7 @@ def outputs(network: Network, images: Images, device: Device) -> Output:
 
 
 def decoding_workers(images: Images, device: Device) -> int:
-    """Worker processes that decode images: the default number, shared by the processes of this machine."""
+    """The number of worker processes that decode images. By default, the machine's processes share the usual number."""
     if device.workers is not None:
         return device.workers
     return -(-default_workers(len(images)) // device.processes)

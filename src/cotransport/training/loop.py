@@ -1,6 +1,6 @@
-"""The only SGD loop. It knows nothing of methods or of what a task means.
+"""The only SGD loop. It knows nothing about methods or tasks.
 
-A method hands `Trainer.fit` an objective: a loss of the batch, the network's output and the moment of the training.
+A method gives `Trainer.fit` an objective: a loss that depends on the batch, the network's output and the current step.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _SHUFFLE, _NETWORK = (0, 0), (0, 1)  # places of a task's random draws
 
 @dataclass(frozen=True)
 class TrainingControl:
-    """What surrounds a training: who listens, what was recorded of it earlier, and where its checkpoints are."""
+    """How a training is watched and resumed: its listener, recorded choices and checkpoints."""
 
     listener: ProgressListener | None = None
     epochs: int | None = None
-    """Recorded number of epochs. It overrules the schedule."""
+    """Recorded number of epochs. It overrides the schedule."""
     threads: int | None = None
-    """Recorded number of threads. It overrules the choice by the network's size."""
+    """Recorded number of threads. It overrides the choice by the network's size."""
     checkpoints: Checkpoints | None = None
     """Without it, no checkpoint is written."""
 
@@ -80,14 +80,14 @@ class Trainer:
     def fit(self, network: Network, data: LabelledImages, objective: Callable[[Network], Objective]) -> None:
         """Train a network in place, from the last checkpoint if there is one.
 
-        objective : makes, for the network at the start, what is minimised.
+        objective : makes the objective, given the network before the first step.
         """
         control = self.control
         count = control.threads or self._threads(network, data.images)
         with threads(count):
             number = control.checkpoints.next_training() if control.checkpoints else 0
             training = _Training(self, network, data, objective(network))
-            saved = self._checkpoint(number, training)
+            saved = self._load_checkpoint(number, training)
             if saved is not None:
                 training.epochs = saved.epochs
             else:
@@ -104,9 +104,9 @@ class Trainer:
                 compiled=self.device.compile,
             )
             with signals.deferred(), closing(training.steps(steps_done)) as steps:
-                for place, step in enumerate(steps, steps_done):
-                    meter.update(place, step.batch, step.output, step.loss, step.learning_rate)
-                    self._keep(number, training, place + 1)
+                for index, step in enumerate(steps, steps_done):
+                    meter.update(index, step.batch, step.output, step.loss, step.learning_rate)
+                    self._checkpoint_or_stop(number, training, index + 1)
             self._average_buffers(network)
             if not all(bool(torch.isfinite(parameter).all()) for parameter in network.parameters()):
                 raise not_finite("the weights are not finite after the last step", self.task)
@@ -121,7 +121,7 @@ class Trainer:
         return self.outputs(network, images).features
 
     def _threads(self, network: Network, images: Images) -> int:
-        """Threads that a step of this training keeps busy."""
+        """The number of threads that a step of this training keeps busy."""
         if self.processes.device.type != "cpu":
             return torch.get_num_threads()
         is_vector = isinstance(images, Vectors)
@@ -129,8 +129,8 @@ class Trainer:
         own = max(1, min(self.schedule.batch_size, len(images)) // self.processes.count)
         return training_threads(network, shape, own, self.device)
 
-    def _checkpoint(self, number: int, training: _Training) -> Checkpoint | None:
-        """The checkpoint that all processes can resume from."""
+    def _load_checkpoint(self, number: int, training: _Training) -> Checkpoint | None:
+        """The checkpoint that all processes can resume from; None if there is none."""
         checkpoints, shard = self.control.checkpoints, self.processes.shard
         if checkpoints is None:
             return None
@@ -142,10 +142,10 @@ class Trainer:
         done = saved.steps if saved else -1
         return saved if self.processes.largest(done) == -self.processes.largest(-done) else None
 
-    def _keep(self, number: int, training: _Training, done: int) -> None:
-        """Write a checkpoint after `done` steps if one is due; if a signal asks for the end, write one and stop."""
+    def _checkpoint_or_stop(self, number: int, training: _Training, done: int) -> None:
+        """After `done` steps, write a checkpoint if one is due. If a signal was received, write one and stop."""
         several = self.processes.count > 1
-        if several and done % CHECK_EVERY and done % training.steps_per_epoch:  # agreeing in every step would be slow
+        if several and done % CHECK_EVERY and done % training.steps_per_epoch:  # to agree in every step would be slow
             return
         checkpoints = self.control.checkpoints
         is_due = checkpoints is not None and checkpoints.due(self.device.checkpoint_seconds)
@@ -173,7 +173,7 @@ class Trainer:
     def _affordable_epochs(
         self, network: Network, data: LabelledImages, objective: Callable[[Network], Objective]
     ) -> int:
-        """The schedule's epochs; or those that its time budget buys, by the speed of a copy that is thrown away."""
+        """The schedule's epochs; with a time budget, the epochs that fit, by the speed of a throwaway copy."""
         budget = self.schedule.seconds_per_task
         if budget is None:
             return self.schedule.epochs
@@ -198,7 +198,7 @@ class Trainer:
         if epochs < 1:
             message = (
                 f"schedule.seconds_per_task: after measuring the speed, {max(0.0, left):.1f} of {budget:g} s are left, "
-                f"and one epoch takes about {epoch_seconds:.1f} s. One epoch is trained all the same"
+                f"and one epoch takes about {epoch_seconds:.1f} s. One epoch is trained anyway"
             )
             warnings.warn(message, CotransportWarning, stacklevel=2)
         return max(1, epochs)
@@ -210,7 +210,7 @@ class Trainer:
                     buffer.copy_(self.processes.reduce(buffer, "mean"))
 
     def workers(self, images: Images) -> int:
-        """Worker processes that decode images."""
+        """The number of worker processes that decode images."""
         return inference.decoding_workers(images, self.device)
 
 
@@ -224,7 +224,7 @@ def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, 
 
 
 class _Step(NamedTuple):
-    """What one step of SGD gave."""
+    """The result of one SGD step."""
 
     batch: Batch
     output: Output
@@ -254,7 +254,7 @@ class _Training:
         self._wrapped, self._wrapped_optimiser = trainer.processes.fabric.setup(compiled, self._optimiser)
 
     def steps(self, done: int = 0) -> Generator[_Step, None, None]:
-        """Train step by step, after `done` steps that were trained earlier."""
+        """Train step by step, after `done` steps of an earlier process."""
         trainer, epochs, steps = self._trainer, self.epochs, self.steps_per_epoch
         processes, schedule = trainer.processes, trainer.schedule
         fabric, shard = processes.fabric, processes.shard
@@ -276,7 +276,7 @@ class _Training:
             for number, batch in enumerate(batches, done):
                 epoch, step = divmod(number, steps)
                 torch.manual_seed(derived_seed(trainer.seed, trainer.task, *_NETWORK, number, shard.rank))
-                middle = (number + 0.5) / (steps * epochs)  # no step is lost to a rate of zero at either end
+                middle = (number + 0.5) / (steps * epochs)  # of the step: at the very ends, the rate may be zero
                 rate = schedule.learning_rate * learning_rate_factor(schedule, middle)
                 for group in optimiser.param_groups:
                     group["lr"] = rate
@@ -303,23 +303,23 @@ class _Training:
         return tensors
 
     def fits(self, saved: Checkpoint) -> bool:
-        """Whether a checkpoint belongs to such a training: the same tensors, and not beyond its end."""
+        """Whether this training can resume from a checkpoint: the same tensors, and not beyond the last step."""
         parts, own = _parts(saved.tensors), _parts(self.state())
-        same = all(
+        network_fits = len(parts["network"]) == len(own["network"]) and all(
             name in parts["network"] and parts["network"][name].shape == tensor.shape
             for name, tensor in own["network"].items()
         )
         shapes = [parameter.shape for parameter in self._parameters()]
-        momenta = all(
+        momentum_fits = all(
             number.isdigit() and int(number) < len(shapes) and tensor.shape == shapes[int(number)]
             for number, tensor in parts["momentum"].items()
         )
-        remembered = all(
+        objective_fits = all(
             name in parts["objective"] and parts["objective"][name].shape == tensor.shape
             for name, tensor in own["objective"].items()
         )
-        in_time = 0 < saved.steps <= saved.epochs * self.steps_per_epoch
-        return same and len(parts["network"]) == len(own["network"]) and momenta and remembered and in_time
+        steps_fit = 0 < saved.steps <= saved.epochs * self.steps_per_epoch
+        return network_fits and momentum_fits and objective_fits and steps_fit
 
     def restore(self, saved: Checkpoint) -> int:
         """Resume from a checkpoint that fits; returns the number of steps done."""

@@ -1,4 +1,4 @@
-"""What a training minimises: a loss of the batch, the network's output and the moment of the training."""
+"""What a training minimises: a loss that depends on the batch, the network's output and the current step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cotransport.networks.network import Output
 
 @dataclass(frozen=True)
 class Moment:
-    """The step of a training in which a loss is computed."""
+    """Where a training is: the current epoch and step, and how many there are."""
 
     epoch: int
     """Counted from 0."""
@@ -31,7 +31,7 @@ class Moment:
 
 
 class Stateful(Protocol):
-    """Something beside the network that changes during a training."""
+    """Something other than the network that changes during a training."""
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything needed to resume."""

@@ -29,12 +29,12 @@ T = TypeVar("T")
 
 @lru_cache(maxsize=4)
 def processes_for(device: Device) -> Processes:
-    """The processes for these settings. All of them are started by the first call."""
+    """The processes for these settings. The first call starts all of them."""
     return Processes(device)
 
 
 class Processes:
-    """This process and its companions: how they compute, agree and add up."""
+    """This process and those that train together with it: device, precision, and communication between them."""
 
     def __init__(self, device: Device) -> None:
         self._settings = device
@@ -65,7 +65,7 @@ class Processes:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process decides, writes and speaks for all of them."""
+        """Whether this is the process that decides, writes files and prints for all of them."""
         return self.shard.rank == 0
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -93,7 +93,7 @@ class Processes:
         return value if self.count == 1 else self.fabric.broadcast(value)
 
     def wait_for_all(self) -> None:
-        """Return when every process has come here."""
+        """Wait until every process has reached this call."""
         if self.count > 1:
             self.fabric.barrier()
 
@@ -124,7 +124,7 @@ def check_device(device: Device) -> None:
 
 
 def make_fabric(device: Device) -> Fabric:
-    """A Fabric for these settings, its processes not started yet."""
+    """A Fabric for these settings. It has not started its processes yet."""
     from lightning_fabric import Fabric
     from lightning_fabric.strategies.ddp import DDPStrategy
 

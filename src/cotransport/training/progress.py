@@ -1,4 +1,4 @@
-"""How a training is going: loss, accuracy, speed and time left, and whether the loss is still finite."""
+"""The progress of a training: loss, accuracy, speed and time left, and whether the loss is still finite."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NEVER = 2**62
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """The state of a task's training. The first one comes before the first step, when the epochs are settled."""
+    """The progress of a task's training. It is first reported before the first step, with the number of epochs."""
 
     task: int
     epoch: int
@@ -54,7 +54,7 @@ ProgressListener: TypeAlias = Callable[[TrainingProgress], None]
 
 
 class Meter:
-    """Sums of the loss and of correct predictions. They stay on the device and are read now and then."""
+    """Sums of the loss and of correct predictions. They stay on the device, because reading them often is slow."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Meter:
             raise not_finite(f"the loss is not finite, {where}", self._task)
 
     def _report(self, number: int, learning_rate: float, *, epoch_done: bool) -> None:
-        """Tell the listener the state after step `number`; -1 is before the first step."""
+        """Report the progress after step `number` to the listener; -1 is before the first step."""
         if self._listener is None:
             return
         self._reported = time.perf_counter()
@@ -143,6 +143,6 @@ class Meter:
 def not_finite(what: str, task: int) -> TrainingError:
     """The error for a loss or weights that are not finite."""
     return TrainingError(
-        f"{what}, in task {task + 1}. The model is as it was before the task. "
+        f"{what}, in task {task + 1}. What was learned in earlier tasks is unchanged. "
         "Lower schedule.learning_rate, or set optimiser.clip_norm"
     )

@@ -13,7 +13,7 @@ from cotransport.transport import centres_of_sums, class_sums
 
 
 class RunningCentres:
-    """Both sums of Eq. 7 over the last steps: a batch of an epoch ago has lost most of its weight."""
+    """The two sums of Eq. 7, of features and of images, over recent steps. After an epoch, a batch counts little."""
 
     def __init__(self, classes: int, dimension: int, processes: Processes, *, unit: bool) -> None:
         self._classes, self._processes, self._unit = classes, processes, unit
@@ -28,17 +28,17 @@ class RunningCentres:
         self._counts.mul_(kept).add_(counts)
 
     def centres(self) -> Tensor:
-        """Class centres (classes, d). Every class must have been observed, as all are after the first epoch."""
+        """Class centres (classes, d). Every class must have been observed: after the first epoch, all have been."""
         sums, counts = self._sums, self._counts
         if self._processes.count > 1:  # each process has seen its own part of every batch
             sums, counts = (self._processes.reduce(part.clone(), "sum") for part in (sums, counts))
         return centres_of_sums(sums, counts, unit=self._unit)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Both sums."""
+        """The sums, for a checkpoint."""
         return {"sums": self._sums, "counts": self._counts}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Resume from both sums."""
+        """Resume from the sums of a checkpoint."""
         self._sums.copy_(state["sums"])
         self._counts.copy_(state["counts"])

@@ -8,7 +8,7 @@ from cotransport.settings.sections import Schedule
 
 
 def learning_rate_factor(schedule: Schedule, progress: float) -> float:
-    """The share of the peak learning rate at a moment of the training, from 0 (start) to 1 (end).
+    """The learning rate as a share of the peak. `progress` goes from 0, the start of the training, to 1, its end.
 
     >>> halves = Schedule(epochs=4, shape="steps", milestones=(2,), decay=0.5)
     >>> [learning_rate_factor(halves, (epoch + 0.5) / 4) for epoch in range(4)]

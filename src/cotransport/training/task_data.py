@@ -17,14 +17,17 @@ from cotransport.settings.sections import Loss
 class TaskData:
     """New images and exemplars of the classes seen before. A method sees no other data.
 
-    Labels are class numbers in order of arrival; `classes` of both parts are all classes seen.
+    Labels are class numbers in order of arrival. Both parts name all classes seen.
     """
 
     new: LabelledImages
+    """The task's images. They may include more images of classes seen before."""
     memory: LabelledImages | None
     """Exemplars of the classes seen before."""
     old_classes: int
+    """The number of classes seen before."""
     new_classes: int
+    """The number of classes seen for the first time."""
     loss: Loss
 
     @property
@@ -56,7 +59,7 @@ class TaskData:
         return LabelledImages(images, torch.cat([self.new.labels, self.memory.labels]), self.new.classes)
 
     def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Eq. 1 with the run's settings for smoothing and balance."""
+        """Eq. 1, with label smoothing and balanced softmax as the settings say."""
         prior = self._log_prior.to(logits.device) if self.loss.balanced_softmax else None
         return losses.cross_entropy(logits, labels, smoothing=self.loss.label_smoothing, log_prior=prior)
 

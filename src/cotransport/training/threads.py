@@ -1,7 +1,7 @@
-"""How many threads compute on the CPU: not more than the work keeps busy.
+"""The number of CPU threads: no more than the work keeps busy.
 
-Threads of one process wait for each other after every layer. For a small network, one thread is as fast as several; and
-beside other busy processes several are much slower, because each waits for the one that lost its core.
+Threads of one process wait for each other after every layer. For a small network, one thread is as fast as several.
+Beside other busy processes, several are much slower, because all wait for the one that has lost its core.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from cotransport.settings.sections import Device
 from cotransport.system.machine import available_cores
 
 FLOPS_PER_THREAD = 500_000_000
-"""Floating-point operations of a step that a second thread must take over to be worth waiting for (LOG.md)."""
+"""Floating-point operations of a step that each thread should have: with fewer, waiting costs more than it gains."""
 BACKWARD = 2
-"""A backward pass takes about twice the operations of its forward pass."""
+"""Operations of a backward pass, in multiples of those of its forward pass."""
 
 
 def share_cores(device: Device) -> None:
-    """Give each process of this machine its share of the cores, unless OMP_NUM_THREADS says otherwise."""
+    """Give each process of this machine its share of the cores, or the number of threads that the user has chosen."""
     if is_fixed(device) and device.threads is None:
         return
     share = max(1, available_cores() // device.processes)
@@ -48,7 +48,7 @@ def useful_threads(flops: float, available: int) -> int:
 
 
 def training_threads(network: nn.Module, image_shape: tuple[int, ...], images: int, device: Device) -> int:
-    """Threads for training a network on steps of `images` images; those in use if the user has chosen them."""
+    """The number of threads for training with `images` images in a step, unless the user has chosen one."""
     available = torch.get_num_threads()
     if available == 1 or is_fixed(device):
         return available
@@ -56,7 +56,7 @@ def training_threads(network: nn.Module, image_shape: tuple[int, ...], images: i
 
 
 def forward_flops(network: nn.Module, image_shape: tuple[int, ...]) -> float:
-    """Floating-point operations of one image's forward pass; infinity if they cannot be counted."""
+    """Floating-point operations of the forward pass of one image; infinity if they cannot be counted."""
     from torch.utils.flop_counter import FlopCounterMode
 
     training = network.training
@@ -74,7 +74,7 @@ def forward_flops(network: nn.Module, image_shape: tuple[int, ...]) -> float:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Compute with `count` threads inside, and with as many as before afterwards."""
+    """Compute with `count` threads inside, and afterwards with the same number as before."""
     before = torch.get_num_threads()
     if count != before:
         torch.set_num_threads(count)
