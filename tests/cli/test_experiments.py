@@ -141,7 +141,7 @@ def test_recipes_are_listed(cotransport: Command) -> None:
         (["run", "no-such-recipe"], "no bundled recipe has that name"),
         (["run", "--set", "schedule.epoch=3"], "did you mean 'epochs'?"),
         (["run", "--data", "no/such/folder"], "no/such/folder"),
-        (["run", "--resume", "--overwrite"], "exclude each other"),
+        (["run", "--resume", "--overwrite"], "are mutually exclusive"),
         (["run", "--unknown"], "--unknown"),
         (["report", "nowhere"], "nowhere: no such folder"),
         (["report", "."], "no finished run in it"),

@@ -126,7 +126,7 @@ class TestLearn:
     def test_a_training_can_be_limited_in_time(self, command: Command) -> None:
         code, printed = command("learn", "m", "first", "--backbone", "resnet8", "--minutes", "0.01", *ON_CPU)
         assert code == 0
-        assert "epochs for about 0.6 s" in printed
+        assert "training for about 0.6 s" in printed
 
     @pytest.mark.killed
     @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -176,8 +176,8 @@ class TestLearn:
     ("words", "message"),
     [
         (["learn", "model", "nowhere"], "nowhere"),
-        (["learn", "model", "first", "--epochs", "2", "--minutes", "1"], "exclude each other"),
-        (["learn", "model", "first", "--memory", "2", "--memory-per-class", "1"], "exclude each other"),
+        (["learn", "model", "first", "--epochs", "2", "--minutes", "1"], "are mutually exclusive"),
+        (["learn", "model", "first", "--memory", "2", "--memory-per-class", "1"], "are mutually exclusive"),
         (["learn", "model", "first", "--held-out", "1.5"], "--held-out 1.5: give a share"),
         (["learn", "model", "first", "--max-forgetting", "nan"], "--max-forgetting nan: give points"),
         (["learn", "model", "first", "--minutes", "-1"], "--minutes -1: give a time"),
@@ -200,7 +200,7 @@ class TestLearn:
         (["info", "first/class 0/1.png"], "a file, not a model folder"),
         (["learn", "model", "first", "--known-classes", "maybe"], "maybe"),
         (["predict", "model", "a.jpg"], "model: no such folder"),
-        (["predict", "model", "a.jpg", "--json", "--format", "csv"], "--json and --format csv exclude each other"),
+        (["predict", "model", "a.jpg", "--json", "--format", "csv"], "--json and --format csv are mutually exclusive"),
         (["info", "first"], "not a model"),
         (["rollback", "model"], "no such folder"),
         (["evaluate", "model"], "no such folder"),

@@ -180,8 +180,8 @@ class TestImages:
 @pytest.mark.parametrize(
     ("classes", "message"),
     [
-        (["a", "x"], r"^class 'a': known already. Leave it out, or learn more about it"),
-        (["b", "a"], r"^classes 'b', 'a': known already. Leave them out, or learn more about them"),
+        (["a", "x"], r"^class 'a': known already. Leave it out, or add the images to it"),
+        (["b", "a"], r"^classes 'b', 'a': known already. Leave them out, or add the images to them"),
         ("abcdefgh", r"^classes 'a', 'b', 'c', 'd', 'e' and 2 more: known already"),
     ],
 )

@@ -53,7 +53,7 @@ class TestMergeChoices:
             ({"backbone": "fast"}, "backbone: this model keeps resnet8. Start a new model"),
             ({"backbone": {"name": "resnet8", "dimension": 16}}, "this model keeps resnet8"),
             ({"backbone": 5}, "backbone: give a section"),
-            ({"image_size": 16}, "image_size: this model sees 8 x 8 pixels for life"),
+            ({"image_size": 16}, "image_size: this model keeps 8 x 8 pixels"),
         ],
     )
     def test_what_cannot_be_is_an_error(self, chosen: dict[str, Any], message: str) -> None:

@@ -193,7 +193,7 @@ class TestPromotion:
 
     def test_without_held_out_images_nothing_can_be_measured(self, tmp_path: Path, second: Path) -> None:
         classifier("replay").learn(blobs(2, 8)).save(tmp_path / "m")
-        with pytest.raises(ConfigError, match="what is forgotten cannot be measured"):
+        with pytest.raises(ConfigError, match="the accuracy lost cannot be measured"):
             learn(tmp_path / "m", second, LessonOptions(max_forgetting=3, device=CPU))
 
     def test_a_first_lesson_cannot_lose_anything(self, tmp_path: Path, first: Path) -> None:
@@ -211,7 +211,7 @@ class TestChoices:
         ("chosen", "message"),
         [
             ({"backbone": "fast"}, "this model keeps resnet8. Start a new model"),
-            ({"image_size": 16}, "sees 8 x 8 pixels for life"),
+            ({"image_size": 16}, "this model keeps 8 x 8 pixels"),
             ({"method": "wa"}, "needs another head"),
             ({"epochs": 3}, "epochs: unknown setting"),
             ({"schedule": {"epoch": 3}}, "did you mean 'epochs'"),

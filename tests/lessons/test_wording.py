@@ -62,7 +62,7 @@ def test_a_later_lesson_has_half_the_rate_unless_it_starts_from_scratch(method: 
 
 
 def test_a_time_budget_replaces_the_epochs() -> None:
-    assert notes({"schedule": {"seconds_per_task": 90}})[2].startswith("epochs for about 90 s in batches")
+    assert notes({"schedule": {"seconds_per_task": 90}})[2].startswith("training for about 90 s in batches")
 
 
 def test_grey_images_are_the_reason_not_to_mirror() -> None:
