@@ -128,7 +128,7 @@ class TestShowOutcome:
         assert "version 2 is ready. There are too few images to hold some out for testing" in printed
         assert "–" in printed
 
-    def test_classes_that_lost_much_accuracy_are_named_the_worst_first(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_classes_that_lost_much_are_named_the_worst_first(self, capsys: pytest.CaptureFixture[str]) -> None:
         classes = accuracy("cat", 90, 60), accuracy("dog", 90, 10), accuracy("fox", 90, 70), accuracy("owl", None, 70)
         printed = shown(outcome(*classes), capsys)
         assert "much accuracy lost: dog (-80), cat (-30). More exemplars (--memory-per-class)" in printed
