@@ -12,7 +12,7 @@ help:
 	@echo "make test-all  all tests: also killed processes, several processes, fuzzing and scikit-learn's checks"
 	@echo "make lint      format, style, types and layers"
 	@echo "make check     make lint and make test"
-	@echo "make bench     speed, compared with an ideal loop (about ten minutes on a quiet machine)"
+	@echo "make bench     speed, compared with an ideal loop (about ten minutes on a idle machine)"
 	@echo "make docs      the documentation as a site, in docs/_build"
 	@echo "make format    format the code"
 	@echo "make clean     remove the virtual environment and all caches"

@@ -67,7 +67,7 @@ class _Record(BaseModel):
 
 
 class TrainingRecord(_Record):
-    """The choices for a task's training that are recorded before its first step, so that it resumes with the same."""
+    """The choices for a task's training that are recorded before its first step, so that it resumes unchanged."""
 
     epochs: int = Field(ge=1)
     threads: int | None = Field(default=None, ge=1)

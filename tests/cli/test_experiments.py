@@ -95,7 +95,7 @@ def test_a_dry_run_shows_the_plan(cotransport: Command) -> None:
     for expected in ("5 tasks", "10 classes", "7 epochs", "finetune", "replay", "oracle", "exemplars"):
         assert expected in printed
     assert not list(Path().iterdir())
-    assert "30 s per task" in cotransport("run", "--dry-run", *ON_CPU, "--set", "schedule.seconds_per_task=30")[1]
+    assert "30 s a task" in cotransport("run", "--dry-run", *ON_CPU, "--set", "schedule.seconds_per_task=30")[1]
     assert "epochs recorded in runs/x" in cotransport("run", "--dry-run", *ON_CPU, "--set", "follow=runs/x")[1]
 
 
@@ -141,7 +141,7 @@ def test_recipes_are_listed(cotransport: Command) -> None:
         (["run", "no-such-recipe"], "no bundled recipe has that name"),
         (["run", "--set", "schedule.epoch=3"], "did you mean 'epochs'?"),
         (["run", "--data", "no/such/folder"], "no/such/folder"),
-        (["run", "--resume", "--overwrite"], "mutually exclusive"),
+        (["run", "--resume", "--overwrite"], "are mutually exclusive"),
         (["run", "--unknown"], "--unknown"),
         (["report", "nowhere"], "nowhere: no such folder"),
         (["report", "."], "no finished run in it"),

@@ -121,14 +121,14 @@ class TestShowOutcome:
         ]
         assert "version 2 recognises 80.0 % of all held-out images" in printed
         assert "the classes known before: 66.7 % before, 71.7 % now" in printed
-        assert "much accuracy lost" not in printed
+        assert "much forgotten" not in printed
 
     def test_a_lesson_without_held_out_images_has_no_accuracy(self, capsys: pytest.CaptureFixture[str]) -> None:
         printed = shown(outcome(accuracy("cat", None, None, images=0), accuracy=None), capsys)
         assert "version 2 is ready. There are too few images to hold some out for testing" in printed
         assert "–" in printed
 
-    def test_much_forgotten_classes_are_named_the_worst_first(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_classes_that_lost_much_are_named_the_worst_first(self, capsys: pytest.CaptureFixture[str]) -> None:
         classes = accuracy("cat", 90, 60), accuracy("dog", 90, 10), accuracy("fox", 90, 70), accuracy("owl", None, 70)
         printed = shown(outcome(*classes), capsys)
         assert "much accuracy lost: dog (-80), cat (-30). More exemplars (--memory-per-class)" in printed
@@ -138,7 +138,7 @@ class TestShowOutcome:
         printed = shown(outcome(accuracy("cat", 90, 10), accuracy("owl", None, 70), refused="too much is lost"), capsys)
         assert "not promoted: too much is lost. The version before stays current" in printed
         assert "to use this one: cotransport rollback 'my model' --to 2" in printed
-        assert "much accuracy lost" not in printed
+        assert "much forgotten" not in printed
 
     @pytest.mark.parametrize(
         ("changes", "message"),
@@ -168,7 +168,7 @@ class TestShowOutcome:
         lines = [line for line in printed.splitlines() if line.startswith((" old", " new"))]
         assert [line.split()[0] for line in lines] == ["new"] * 20 + ["old"] * 20
         assert lines[20].split()[:2] == ["old", "44"]
-        assert "40 of 70 classes, with the largest losses of old ones; --json has all" in printed
+        assert "40 of 70 classes, of the old ones those that lost most; --json has all" in printed
 
     def test_json_has_the_keys_of_the_report_on_disk(self, capsys: pytest.CaptureFixture[str]) -> None:
         found = outcome(accuracy("cat", 90, 80), accuracy_lost=10.0, refused="too much is lost")

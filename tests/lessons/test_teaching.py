@@ -211,7 +211,7 @@ class TestChoices:
         ("chosen", "message"),
         [
             ({"backbone": "fast"}, "this model keeps resnet8. Start a new model"),
-            ({"image_size": 16}, "keeps 8 x 8 pixels"),
+            ({"image_size": 16}, "this model keeps 8 x 8 pixels"),
             ({"method": "wa"}, "needs another head"),
             ({"epochs": 3}, "epochs: unknown setting"),
             ({"schedule": {"epoch": 3}}, "did you mean 'epochs'"),

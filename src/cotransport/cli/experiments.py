@@ -218,7 +218,7 @@ def _show_dry_run(plan: DryRun) -> None:
         length = f"the epochs recorded in {markup(recipe.follow)}"
     out.print(
         f"[bold]{markup(recipe.name)}[/]: {len(plan.split)} tasks, {sum(map(len, plan.split))} classes of "
-        f"{markup(recipe.data.source)}, {recipe.backbone.name}, {length} per task in batches of "
+        f"{markup(recipe.data.source)}, {recipe.backbone.name}, {length} a task in batches of "
         f"{recipe.schedule.batch_size}\nmethods: {markup(names)}; seeds: {', '.join(map(str, recipe.seeds))}"
     )
     table = Table("task", "classes", "names", box=None, header_style="bold")

@@ -138,7 +138,7 @@ def _show_classes(changes: Sequence[ClassAccuracy], new_classes: Sequence[str | 
         table.add_row(markup(change.name), str(change.images), before, percent(change.after), moved)
     out.print(table)
     if len(changes) > len(listed):
-        which = ", with the largest losses of old ones" * (len(new_classes) < len(changes))
+        which = ", of the old ones those that lost most" * (len(new_classes) < len(changes))
         out.print(f"{len(listed)} of {len(changes)} classes{which}; --json has all", style="dim")
 
 

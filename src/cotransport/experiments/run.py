@@ -88,7 +88,7 @@ def run(
 def _prepare_folders(
     recipe: Recipe, runs: list[Run], tasks: int, out: Path, *, resume: bool, overwrite: bool
 ) -> tuple[dict[str, Result], dict[str, _Trainings]]:
-    """The results of finished runs, and what the others follow, by folder.
+    """The results of finished runs, and the epochs that the others follow, both by folder.
 
     Overwritten runs are removed once everything has been checked and read: a run may follow itself.
     """

@@ -258,4 +258,4 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
 
 _PREDICTORS: WeakKeyDictionary[IncrementalClassifier, Predictor] = WeakKeyDictionary()
-"""The predictor of each classifier. It is no attribute: scikit-learn expects that predicting does not change any."""
+"""The predictor of each classifier. Not an attribute: scikit-learn expects that prediction changes no attribute."""

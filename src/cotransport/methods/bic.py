@@ -63,9 +63,9 @@ class BiC(Method):
             self.correct(network, data, validation, trainer)
         elif data.has_old_and_new:
             message = (
-                "bic: the old or the new classes have too few images for validation, so the bias towards new classes "
-                "is not corrected. Keep at least two exemplars of each class (memory.total or memory.per_class), and "
-                "give at least two images of each new class"
+                "bic: no image of the old or of the new classes can be spared for validation, so the bias towards new "
+                "classes is not corrected. Keep at least two exemplars of each class (memory.total or "
+                "memory.per_class), and give at least two images of each new class"
             )
             warnings.warn(message, CotransportWarning, stacklevel=4)
 

@@ -35,7 +35,7 @@ def outputs(network: Network, images: Images, device: Device) -> Output:
 
 
 def decoding_workers(images: Images, device: Device) -> int:
-    """The number of worker processes that decode images. By default, the machine's processes share the usual number."""
+    """The number of workers that decode images for this process: by default, its share of the machine's workers."""
     if device.workers is not None:
         return device.workers
     return -(-default_workers(len(images)) // device.processes)
