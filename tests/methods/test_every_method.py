@@ -146,7 +146,7 @@ def test_one_new_class_and_uneven_tasks(method: str) -> None:
 
 
 @every_method
-@pytest.mark.filterwarnings("ignore:bic. the old or the new classes have too few:cotransport.errors.CotransportWarning")
+@pytest.mark.filterwarnings("ignore:bic:cotransport.errors.CotransportWarning")
 def test_one_image_in_a_class(method: str) -> None:
     clf = classifier(method).learn(blobs(2, 1)).learn(blobs(1, 1, first=2))
     assert np.isfinite(clf.predict_proba(blobs(3, 2))).all()
