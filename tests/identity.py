@@ -24,8 +24,8 @@ from typing import Any
 from safetensors.torch import load_file
 
 ROOT = Path(__file__).resolve().parent.parent
-TIMES = {"train_seconds", "images_per_second", "environment", "times", "made", "release"}
-"""Fields that differ between two runs of the same program."""
+IGNORED = {"train_seconds", "images_per_second", "environment", "times", "made", "release", "description"}
+"""Fields that may differ: times, the environment, and a recipe's description."""
 RUNS: dict[str, list[str]] = {
     "digits": ["run", "digits"],
     "digits-ablation": ["run", "digits-ablation", "--set", "schedule.epochs=4"],
@@ -98,7 +98,7 @@ def lessons(source: Path, scratch: Path) -> dict[str, Any]:
         tensors = load_file(version / "weights.safetensors")
         found[version.name] = {
             "weights": {name: digest(tensor.numpy().tobytes()) for name, tensor in sorted(tensors.items())},
-            "model": without_times(json.loads((version / "model.json").read_text())),
+            "model": comparable(json.loads((version / "model.json").read_text())),
             "accuracy": json.loads((version / "metrics.json").read_text())["per_class"],
         }
     answers = run(source, "predict", str(model), str(digits / "unseen"), "--json", "--top", "3")
@@ -118,8 +118,8 @@ def run(source: Path, *words: str, allowed: frozenset[int] | set[int] = frozense
 
 
 def result(path: Path) -> Any:
-    """A run's result without times."""
-    return without_times(json.loads(path.read_text()))
+    """The comparable part of a run's result."""
+    return comparable(json.loads(path.read_text()))
 
 
 def summary(path: Path) -> list[str]:
@@ -129,11 +129,11 @@ def summary(path: Path) -> list[str]:
     return [",".join(line[place] for place in kept) for line in lines]
 
 
-def without_times(value: Any) -> Any:
-    """A JSON value without the fields that differ between two runs of the same program."""
+def comparable(value: Any) -> Any:
+    """A JSON value without the fields that may differ."""
     if isinstance(value, dict):
-        return {key: without_times(inner) for key, inner in value.items() if key not in TIMES}
-    return [without_times(inner) for inner in value] if isinstance(value, list) else value
+        return {key: comparable(inner) for key, inner in value.items() if key not in IGNORED}
+    return [comparable(inner) for inner in value] if isinstance(value, list) else value
 
 
 def digest(data: bytes) -> str:
