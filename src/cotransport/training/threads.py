@@ -16,7 +16,7 @@ from torch import nn
 from cotransport.settings.sections import Device
 from cotransport.system.machine import available_cores
 
-FLOPS_PER_THREAD = 500_000_000
+FLOPS_PER_THREAD = 1_000_000_000
 """Floating-point operations of a step that each thread should have: with fewer, waiting costs more than it gains."""
 BACKWARD = 2
 """Operations of a backward pass, in multiples of those of its forward pass."""
@@ -41,7 +41,7 @@ def is_fixed(device: Device) -> bool:
 def useful_threads(flops: float, available: int) -> int:
     """The number of threads that a step of `flops` floating-point operations keeps busy.
 
-    >>> [useful_threads(flops, available=8) for flops in (1e6, 1.2e9, 1e12)]
+    >>> [useful_threads(flops, available=8) for flops in (1e6, 2.4e9, 1e12)]
     [1, 2, 8]
     """
     return max(1, int(min(available, flops / FLOPS_PER_THREAD)))  # flops may be infinite
