@@ -9,7 +9,7 @@ from cotransport.version import __version__
 # such as our own image decoders, that slows training down a lot. A shorter spin costs little on an idle machine. The
 # variable is read when torch is loaded. A policy that the user has set is left alone.
 if "OMP_WAIT_POLICY" not in os.environ:
-    os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 if TYPE_CHECKING:
     from cotransport.learner.estimator import IncrementalClassifier
