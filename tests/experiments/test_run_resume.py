@@ -12,6 +12,7 @@ import pytest
 from cotransport.errors import RunError
 from cotransport.experiments.run import run
 from cotransport.jobs import NullListener
+from cotransport.model.folder import ModelFolder
 from cotransport.system import signals
 from cotransport.training.progress import TrainingProgress
 from tests.conftest import blobs
@@ -192,3 +193,12 @@ def test_an_unfinished_run_is_not_resumed_with_other_images(tmp_path: Path) -> N
         run(recipe, tmp_path / "out", resume=True, listener=NullListener())
     write(blobs(4, 6), photos)
     assert len(run(recipe, tmp_path / "out", resume=True, listener=NullListener())) == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"resume": True}, {"overwrite": True}])
+def test_a_run_of_another_process_is_left_alone(options: dict[str, bool], tmp_path: Path) -> None:
+    store = ModelFolder(tmp_path / "replay-seed1" / "unfinished" / "state")
+    with store.locked(), pytest.raises(RunError, match=r"replay-seed1: another process is running it\. Wait"):
+        run_digits(*REPLAY, out=tmp_path, **options)  # type: ignore[arg-type]
+    assert (store.path / ".lock").exists()
+    run_digits(*REPLAY, out=tmp_path, **options)  # type: ignore[arg-type]

@@ -38,6 +38,7 @@ from cotransport.learner.learning import learned
 from cotransport.learner.prediction import Predictor
 from cotransport.learner.snapshots import restored, snapshot_of
 from cotransport.learner.state import State
+from cotransport.model.folder import ModelFolder
 from cotransport.model.store import ModelStore
 from cotransport.system.files import storage_errors
 from cotransport.training.processes import processes_for
@@ -97,6 +98,7 @@ def _prepare_folders(
     overwritten: list[Path] = []
     for one in runs:
         folder = out / one.folder
+        _check_not_running(folder)
         is_finished, is_started = (folder / RESULT).exists(), (folder / UNFINISHED / jobs.JOB).exists()
         if folder.exists() and not folder.is_dir():
             raise RunError(f"{folder}: a file is in the way of a run's folder. Move it, or choose another --out")
@@ -134,6 +136,7 @@ def _resume_or_start(recipe: Recipe, one: Run, out: Path, images: str, followed:
                 "start it again with --overwrite"
             )
         return record
+    _check_not_running(folder)  # it may have started while the images were read
     jobs.remove_job(folder / UNFINISHED)
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -298,6 +301,12 @@ def _check_request(recipe: Recipe, one: Run, earlier: Mapping[str, Any], folder:
         raise jobs.difference_error(
             RunError, folder, "has a run of another recipe", names, "Choose another --out, or use --overwrite"
         )
+
+
+def _check_not_running(folder: Path) -> None:
+    """Raise an error if another process is working on a run."""
+    if ModelFolder(folder / UNFINISHED / STATE).is_locked:
+        raise RunError(f"{folder}: another process is running it. Wait until it is done, or choose another --out")
 
 
 def _stored_record(folder: Path) -> JobRecord:

@@ -67,6 +67,17 @@ class ModelFolder:
         """The folder of a lesson that is not finished."""
         return self.path / UNFINISHED
 
+    @property
+    def is_locked(self) -> bool:
+        """Whether another process is writing to the folder now."""
+        if not (self.path / LOCK).exists():
+            return False
+        try:
+            with FileLock(self.path / LOCK, timeout=0):
+                return False
+        except Timeout:
+            return True
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Create the folder if needed, and keep other writers out of it."""
@@ -124,6 +135,13 @@ class ModelFolder:
         """A version's `metrics.json`."""
         metrics = self._json(self.checked(version, METRICS))
         return metrics if isinstance(metrics, dict) else {}
+
+    def check_sizes(self, version: VersionRecord) -> None:
+        """Raise an error if a version's file is missing or has another size. Checksums would take longer."""
+        for name, record in version.files.items():
+            path = self.version_folder(version.number) / Path(name).name
+            if path.is_symlink() or not path.is_file() or path.stat().st_size != record.bytes:
+                raise ModelError(f"{path}: missing, or damaged (its size differs). {self._remedy(path)}")
 
     def make_current(self, number: int) -> None:
         """Make a version current, even if it was refused. Needs `locked`."""
