@@ -31,6 +31,15 @@ class TestDescribe:
         files = [path for path in model.rglob("*.*") if path.is_file() and path.name not in {".lock", "manifest.json"}]
         assert facts["bytes"] == sum(path.stat().st_size for path in files)
 
+    @pytest.mark.parametrize("file", ["weights.safetensors", "model.json", "metrics.json"])
+    def test_finds_files_of_another_size(self, file: str, model: Path) -> None:
+        path = model / "versions" / "0001" / file
+        path.write_bytes(path.read_bytes() + b" ")
+        damaged = [one["damaged"] for one in describe(model)["versions"]]
+        assert damaged[0] is not None
+        assert f"{file}: missing, or damaged (its size differs)" in damaged[0]
+        assert damaged[1] is None
+
     def test_lists_the_versions(self, model: Path) -> None:
         versions = describe(model)["versions"]
         assert [(one["version"], one["parent"], one["classes"]) for one in versions] == [(1, None, 2), (2, 1, 4)]

@@ -27,6 +27,7 @@ def describe(path: Path) -> dict[str, Any]:
         entry |= {"refused": version.refused, "damaged": None}
         entry["bytes"] = sum(file.bytes for file in version.files.values())
         try:
+            folder.check_sizes(version)
             own, report = folder.facts(version), read_report(folder, version)
         except ModelError as error:
             versions.append(entry | {"damaged": str(error)})
