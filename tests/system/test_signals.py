@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -51,3 +54,13 @@ def test_a_follower_only_records_signals() -> None:
         assert signals.requested()
     with pytest.raises(Interrupted), signals.handled():
         os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_signal_during_an_import_ends_the_process_at_once(tmp_path: Path) -> None:
+    """Libraries swallow exceptions while they are imported, or are left half imported."""
+    (tmp_path / "stubborn.py").write_text(
+        "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\nexcept BaseException:\n    pass\n"
+    )
+    script = "from cotransport.system import signals\nwith signals.handled():\n    import stubborn\nprint('imported')"
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped by SIGINT\n")

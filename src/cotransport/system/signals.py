@@ -5,7 +5,9 @@ Only the command enters `handled`. A program that uses this package as a library
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -80,5 +82,18 @@ def leave_to_parent(seconds: int) -> None:
 def _receive(number: int, frame: FrameType | None) -> None:
     again = requested()
     _State.received = number
-    if not _State.follower and (again or not _State.deferred):
-        raise Interrupted(number)
+    if _State.follower or (_State.deferred and not again):
+        return
+    if _is_importing(frame):  # an exception would be swallowed, or leave a library half imported
+        print(Interrupted(number), file=sys.stderr, flush=True)
+        os._exit(Interrupted(number).exit_code)
+    raise Interrupted(number)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a module is being imported. Nothing is worth saving then."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
