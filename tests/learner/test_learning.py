@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from PIL import Image
 
 from cotransport.data import EncodedImages, LabelledImages, PixelImages, as_labelled
+from cotransport.data.memory import Memory
 from cotransport.errors import ConfigError, CotransportWarning, DataError, TrainingError
 from cotransport.learner.learning import check_new_classes, initialised, learned
 from cotransport.learner.state import State
@@ -237,3 +239,13 @@ class TestMemory:
         clf.learn(paths[:2], ["a", "b"]).learn(paths[2:], ["c", "d"])
         assert clf.state_.image_size == 16
         assert all(isinstance(images, PixelImages) and images.size == 16 for images in clf.state_.memory.exemplars)
+
+
+def test_a_method_without_a_memory_sees_no_exemplars_of_an_earlier_method() -> None:
+    before = learned(None, blobs(2, 8), learner_settings(method="replay"))
+    assert len(before.memory)
+    finetune = learner_settings(method="finetune")
+    after = learned(before, blobs(2, 8, first=2), finetune)
+    empty = Memory(tuple(images.first(0) for images in before.memory.exemplars))
+    without = learned(replace(before, memory=empty), blobs(2, 8, first=2), finetune)
+    assert torch.equal(after.network.head.weight, without.network.head.weight)

@@ -74,7 +74,8 @@ def _next_state(
     if method.needs_exemplars:
         _check_exemplars(method, settings.memory, memory, data)
     trainer = _trainer(settings, task, fresh=before is None or method.from_scratch, control=control)
-    task_data = TaskData(data, memory.labelled(data.classes), len(known), new, settings.loss)
+    exemplars = memory.labelled(data.classes) if _uses_exemplars(settings) else None
+    task_data = TaskData(data, exemplars, len(known), new, settings.loss)
 
     network = _grown_network(before, settings, task_data, task)
     if trainer.processes.count > 1:
@@ -87,6 +88,12 @@ def _next_state(
 
     memory = _updated_memory(settings, memory, data, network, trainer)
     return State(data.classes, (*sizes, new), data.images.size, network.eval(), memory, plan)
+
+
+def _uses_exemplars(settings: LearnerSettings) -> bool:
+    """Whether the method may see exemplars; a method without a memory must not see those of an earlier method."""
+    budget = settings.method.budget(settings.memory)
+    return budget is None or bool(budget.total or budget.per_class)
 
 
 def check_new_classes(classes: Sequence[Label], known: Sequence[Label]) -> None:
