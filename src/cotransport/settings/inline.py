@@ -30,11 +30,11 @@ class InlineSections(Settings):
         nested: dict[str, Any] = dict(values)
         for name, kind in cls.inline_sections().items():
             given = {key: nested.pop(key) for key in kind.model_fields if key in nested}
-            section = nested.get(name, {})
-            if given and isinstance(section, kind):
-                section = section.model_dump()
-            if isinstance(section, Mapping) and (given or name in nested):
-                nested[name] = {**cls.model_fields[name].default.model_dump(), **section, **given}
+            section = nested.get(name, cls.model_fields[name].default)
+            if not isinstance(section, kind):  # one spelling only: two could contradict each other
+                raise ValueError(f"{name}: not a setting. Write its keys directly: {', '.join(kind.model_fields)}")
+            if given:
+                nested[name] = {**section.model_dump(), **given}
         return nested
 
     @model_serializer(mode="wrap")
