@@ -108,7 +108,7 @@ def methods(
 ) -> None:
     """List the methods, or one method's settings."""
     from cotransport.methods import known_methods, make_method
-    from cotransport.settings.validation import descriptions
+    from cotransport.settings.validation import choices, descriptions
 
     if name is None:
         table = Table("method", "", "what it does", box=None, header_style="bold")
@@ -117,9 +117,10 @@ def methods(
     else:
         method = make_method(name)
         values = method.dumped()
-        table = Table("setting", "default", "what it is", box=None, header_style="bold")
+        table = Table("setting", "default", "values", "what it is", box=None, header_style="bold")
         for field, description in descriptions(type(method)).items():
-            table.add_row(field, markup(values[field]), markup(description))
+            allowed = " | ".join(choices(type(method), field))
+            table.add_row(field, markup(_as_yaml(values[field])), markup(allowed), markup(description))
     out.print(table)
 
 
@@ -180,6 +181,11 @@ def visualize(
         _show_boundary(found)
         path = draw_boundary(found, folder or Path("runs") / chosen.name)
         out.print(f"figure: [bold]{markup(path)}[/]", soft_wrap=True)
+
+
+def _as_yaml(value: object) -> str:
+    """A value as it is written in a recipe."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _show_boundary(found: Boundary) -> None:

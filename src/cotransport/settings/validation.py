@@ -70,6 +70,16 @@ def visible_keys(kind: type[Settings]) -> dict[str, type[Settings]]:
     return keys | {name: section for section in inline.values() for name in section.model_fields}
 
 
+def choices(kind: type[Settings], key: str) -> list[str]:
+    """The values that a key allows, if it allows a few only.
+
+    >>> from cotransport.settings.sections import Schedule
+    >>> choices(Schedule, "shape"), choices(Schedule, "epochs")
+    (['steps', 'one-cycle', 'cosine', 'constant'], [])
+    """
+    return [str(choice) for choice in _choices(visible_keys(kind)[key], (key,)) if isinstance(choice, str)]
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown word: `; did you mean 'x'?`, or a full stop if no known word is close.
 
