@@ -204,6 +204,7 @@ class TestLearn:
         (["info", "first"], "not a model"),
         (["rollback", "model"], "no such folder"),
         (["evaluate", "model"], "no such folder"),
+        (["evaluate", "model", "--set", "data.label_column=x"], "the held-out images have no settings"),
         (["export", "model", "--onnx", "m.onnx"], "no such folder"),
     ],
 )

@@ -228,6 +228,8 @@ def evaluate(
     if options.chosen:
         key = next(iter(options.chosen))
         raise ConfigError(f"--set {key}: evaluate takes settings of data and device only, such as data.label_column")
+    if options.data and data is None:
+        raise ConfigError("--set data: the held-out images have no settings. Leave it out, or give DATA")
     with err.status("reading images"):
         classes = measure(model, data, version=version, options=options)
     accuracy, images = mean_accuracy(classes, "after"), sum(one.images for one in classes)
