@@ -140,8 +140,10 @@ class ModelFolder:
         """Raise an error if a version's file is missing or has another size. Checksums would take longer."""
         for name, record in version.files.items():
             path = self.version_folder(version.number) / Path(name).name
-            if path.is_symlink() or not path.is_file() or path.stat().st_size != record.bytes:
-                raise ModelError(f"{path}: missing, or damaged (its size differs). {self._remedy(path)}")
+            if path.is_symlink() or not path.is_file():
+                raise ModelError(f"{path}: missing, or not a file. {self._remedy(path)}")
+            if path.stat().st_size != record.bytes:
+                raise ModelError(f"{path}: damaged (its size differs). {self._remedy(path)}")
 
     def make_current(self, number: int) -> None:
         """Make a version current, even if it was refused. Needs `locked`."""
