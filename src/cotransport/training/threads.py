@@ -1,7 +1,7 @@
 """The number of CPU threads: no more than the work keeps busy.
 
-Threads of one process wait for each other after every layer. For a small network, one thread is as fast as several.
-Beside other busy processes, several are much slower, because all wait for the one that has lost its core.
+Threads of one process wait for each other after every layer. Beside other busy processes, several threads train a small
+network more slowly than one, because all wait for the one that has lost its core. LOG.md has the measurements.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cotransport.settings.sections import Device
 from cotransport.system.machine import available_cores
 
 FLOPS_PER_THREAD = 1_000_000_000
-"""Floating-point operations of a step that each thread should have: with fewer, waiting costs more than it gains."""
+"""Floating-point operations of a training step that each thread gets at least."""
 BACKWARD = 2
 """Operations of a backward pass, in multiples of those of its forward pass."""
 
