@@ -1,7 +1,7 @@
 """Images: sources, storage, augmentation and batches."""
 
 from cotransport.data.arrays import as_images
-from cotransport.data.batches import Batch, Shard, steps_per_epoch, training_batches
+from cotransport.data.batches import Batch, Mixed, Shard, steps_per_epoch, training_batches
 from cotransport.data.evaluation import channel_statistics, evaluation_chunks, evaluation_squares, sample
 from cotransport.data.images import EncodedImages, Images, LabelledImages, PixelImages, Vectors, concatenate
 from cotransport.data.labels import Label
@@ -17,6 +17,7 @@ __all__ = [
     "Images",
     "Label",
     "LabelledImages",
+    "Mixed",
     "PixelImages",
     "Shard",
     "Source",

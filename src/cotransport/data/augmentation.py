@@ -1,20 +1,51 @@
-"""Batched augmentation: random numbers are drawn for a whole batch, and applied to it later on the device."""
+"""Augmentation of training images: random numbers are drawn for a whole batch, and applied to it on the device.
+
+A policy decides how the numbers are drawn. How they are applied is the same for all policies.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from cotransport.data import transformations as change
 from cotransport.data.decoding import Window
 from cotransport.settings.sections import Augmentation
 
+TRIVIAL_CHANGES = (
+    "identity",
+    "shear right",
+    "shear down",
+    "translate right",
+    "translate down",
+    "rotate",
+    "brightness",
+    "contrast",
+    "saturation",
+    "posterise",
+    "solarise",
+    "equalise",
+)
+"""The changes of which the policy `trivial` chooses one for each image, all with the same probability."""
+MOST_SHEAR = 0.3
+MOST_TRANSLATION = 0.3
+"""In sides."""
+MOST_ROTATION = 30.0
+"""In degrees."""
+MOST_COLOUR = 0.9
+"""Largest difference of a colour's factor from 1."""
+FEWEST_BITS = 4
+"""Fewest bits that `posterise` keeps."""
+ALL_BITS, NO_THRESHOLD = 8.0, 256.0
+"""Values of `posterise` and `solarise` that change nothing."""
+
 
 class Draws(NamedTuple):
-    """The random numbers for a batch of n training images."""
+    """The random numbers for a batch of n training images, on the CPU."""
 
     shift: Tensor
     """int64 (n, 2): how many pixels the window is shifted down and right."""
@@ -24,14 +55,30 @@ class Draws(NamedTuple):
     """bool (n,): whether the image is mirrored."""
     brightness: Tensor
     """float (n,): factor of the pixels."""
+    contrast: Tensor
+    """float (n,): factor of the differences from the mean grey."""
+    saturation: Tensor
+    """float (n,): factor of the differences from a pixel's grey."""
+    rotation: Tensor
+    """float (n,): angle in degrees."""
+    shear: Tensor
+    """float (n, 2)."""
+    zoom: Tensor
+    """float (n,)."""
+    translation: Tensor
+    """float (n, 2): to the right and down, in sides."""
+    bits: Tensor
+    """float (n,): bits of each colour that are kept."""
+    threshold: Tensor
+    """float (n,): colours that are not below it are inverted."""
+    equalised: Tensor
+    """bool (n,): whether the histograms are flattened."""
+    cutout: Tensor
+    """float (n, 2): centre of the square that is cut out, down and right, from 0 to 1."""
 
     def part(self, indices: Tensor) -> Draws:
         """The draws of the images at these indices."""
         return Draws(*(numbers[indices] for numbers in self))
-
-    def to(self, device: torch.device) -> Draws:
-        """The draws on a device."""
-        return Draws(*(numbers.to(device, non_blocking=True) for numbers in self))
 
     def windows(self) -> list[Window]:
         """The part of each image to decode."""
@@ -40,6 +87,10 @@ class Draws(NamedTuple):
 
 def draw(settings: Augmentation, count: int, generator: torch.Generator) -> Draws:
     """Random numbers for `count` images. A setting does not change the numbers that are drawn for the others."""
+
+    def around(centre: float, most: float, *shape: int) -> Tensor:
+        return centre + most * (2 * torch.rand(count, *shape, generator=generator) - 1)
+
     pad = settings.crop_padding
     shift = torch.randint(-pad, pad + 1, (count, 2), generator=generator)
     window = torch.rand(count, 4, generator=generator)
@@ -48,57 +99,88 @@ def draw(settings: Augmentation, count: int, generator: torch.Generator) -> Draw
     if settings.min_area == 1:
         window[:, 1] = 1
     flip = torch.rand(count, generator=generator) < 0.5
-    brightness = 1 + settings.brightness * (2 * torch.rand(count, generator=generator) - 1)
-    return Draws(shift, window, flip & settings.flip, brightness)
+    draws = Draws(
+        shift,
+        window,
+        flip & settings.flip,
+        brightness=around(1, settings.brightness),
+        contrast=around(1, settings.contrast),
+        saturation=around(1, settings.saturation),
+        rotation=around(0, settings.rotation),
+        shear=around(0, settings.shear, 2),
+        zoom=around(1, settings.zoom),
+        translation=torch.zeros(count, 2),
+        bits=torch.full((count,), ALL_BITS),
+        threshold=torch.full((count,), NO_THRESHOLD),
+        equalised=torch.zeros(count, dtype=torch.bool),
+        cutout=torch.rand(count, 2, generator=generator),
+    )
+    return _with_trivial_change(draws, generator) if settings.policy == "trivial" else draws
+
+
+def _with_trivial_change(draws: Draws, generator: torch.Generator) -> Draws:
+    """The draws with one more change for each image, of random strength (TrivialAugment)."""
+    count = len(draws.flip)
+    chosen = torch.randint(len(TRIVIAL_CHANGES), (count,), generator=generator)
+    strength = torch.rand(count, generator=generator)  # of changes in one direction
+    signed = 2 * torch.rand(count, generator=generator) - 1  # of changes in both directions
+    is_chosen = {name: chosen == number for number, name in enumerate(TRIVIAL_CHANGES)}
+
+    def if_chosen(name: str, values: Tensor) -> Tensor:
+        return torch.where(is_chosen[name], values, 0.0)
+
+    def if_either(first: str, second: str, most: float) -> Tensor:
+        return torch.stack([if_chosen(name, most * signed) for name in (first, second)], dim=1)
+
+    return draws._replace(
+        brightness=draws.brightness * (1 + if_chosen("brightness", MOST_COLOUR * signed)),
+        contrast=draws.contrast * (1 + if_chosen("contrast", MOST_COLOUR * signed)),
+        saturation=draws.saturation * (1 + if_chosen("saturation", MOST_COLOUR * signed)),
+        rotation=draws.rotation + if_chosen("rotate", MOST_ROTATION * signed),
+        shear=draws.shear + if_either("shear right", "shear down", MOST_SHEAR),
+        translation=draws.translation + if_either("translate right", "translate down", MOST_TRANSLATION),
+        bits=ALL_BITS - if_chosen("posterise", (strength * (1 + ALL_BITS - FEWEST_BITS)).floor()),
+        threshold=NO_THRESHOLD - if_chosen("solarise", NO_THRESHOLD * strength),
+        equalised=is_chosen["equalise"],
+    )
 
 
 def crop(pixels: Tensor, indices: Tensor, draws: Draws, settings: Augmentation) -> Tensor:
-    """Gather images from a storage, mirrored and shifted as drawn. The new pixels at the edge are the padding.
-
-    uint8 pixels (N, h, w, 3), indices (n,) -> uint8 (n, h, w, 3).
-    """
-    chosen = flip(pixels.index_select(0, indices), draws)
-    pad, (count, height, width, _) = settings.crop_padding, chosen.shape
-    if not pad:
-        return chosen
-    padded = _pad(chosen, pad, settings)
-    image, row = padded.stride()[:2]
-    # all windows are views of the padded images: pixels are copied only when one window of each image is chosen
-    windows = padded.as_strided((count, 2 * pad + 1, 2 * pad + 1, height, 3 * width), (image, row, 3, row, 1))
-    down, right = draws.shift.unbind(dim=1)
-    right = torch.where(draws.flip, -right, right)
-    rows = torch.arange(count, device=pixels.device)
-    return windows[rows, down + pad, right + pad].view(chosen.shape)
+    """Images from a storage, mirrored and shifted: uint8 (N, h, w, 3), indices (n,) -> uint8 (n, h, w, 3)."""
+    shift, mirrored = (numbers.to(pixels.device, non_blocking=True) for numbers in (draws.shift, draws.flip))
+    reflect = settings.padding == "reflect"
+    return change.crop(pixels, indices, shift, mirrored, pad=settings.crop_padding, reflect=reflect)
 
 
 def flip(images: Tensor, draws: Draws) -> Tensor:
     """Images (n, h, w, 3), mirrored as drawn."""
-    count = len(images)
-    both = torch.cat([images, images.flip(2)])
-    return both.index_select(0, torch.arange(count, device=images.device) + count * draws.flip)  # copies whole images
+    return change.flip(images, draws.flip.to(images.device, non_blocking=True))
 
 
-def brighten(images: Tensor, draws: Draws) -> Tensor:
-    """uint8 images (n, h, w, 3) as float32, multiplied by the drawn factors and limited to 0 to 255."""
-    return (images.float() * draws.brightness[:, None, None, None]).clamp_(0, 255)
+def augment(images: Tensor, draws: Draws, settings: Augmentation) -> Tensor:
+    """Apply all changes after the crop and flip: uint8 (n, h, w, 3) -> float32 from 0 to 255, of the same shape.
 
+    Every change is applied to the images that it concerns, and to no others.
+    """
+    pixels, reflect = images.float(), settings.padding == "reflect"
 
-def _pad(images: Tensor, pad: int, settings: Augmentation) -> Tensor:
-    """Images with padding: (n, h, w, 3) -> (n, h + 2 pad, w + 2 pad, 3)."""
-    if settings.padding == "zero":
-        return F.pad(images, (0, 0, pad, pad, pad, pad))
-    for dimension in (1, 2):
-        length = images.shape[dimension]
-        margins = (torch.arange(start, start + pad, device=images.device) for start in (-pad, length))
-        before, after = (images.index_select(dimension, _reflect(margin, length)) for margin in margins)
-        images = torch.cat([before, images, after], dimension)
-    return images
+    def apply(is_changed: Tensor, changed: Callable[..., Tensor], *numbers: Tensor) -> None:
+        nonlocal pixels
+        rows = torch.nonzero(is_changed).flatten()  # on the CPU: a GPU is not waited for
+        if len(rows) == len(pixels):
+            pixels = changed(pixels, *numbers)
+        elif len(rows):
+            pixels[rows] = changed(pixels[rows], *(values[rows] for values in numbers))
 
-
-def _reflect(positions: Tensor, length: int) -> Tensor:
-    """Positions beyond the edge, mirrored back inside. The edge itself is not repeated, unless there is one row."""
-    if length == 1:
-        return torch.zeros_like(positions)
-    period = 2 * (length - 1)
-    positions = positions.remainder(period)
-    return torch.where(positions < length, positions, period - positions)
+    is_still = (draws.rotation == 0) & (draws.zoom == 1) & (torch.cat([draws.shear, draws.translation], 1) == 0).all(1)
+    maps = change.affine_maps(draws.rotation, draws.shear, draws.zoom, draws.translation)
+    apply(~is_still, lambda part, own: change.warp(part, own, reflect=reflect), maps)
+    apply(draws.equalised, change.equalise)
+    apply(draws.bits < ALL_BITS, change.posterise, draws.bits)
+    apply(draws.threshold < NO_THRESHOLD, change.solarise, draws.threshold)
+    apply(draws.brightness != 1, change.brighten, draws.brightness)
+    apply(draws.contrast != 1, change.contrast, draws.contrast)
+    apply(draws.saturation != 1, change.saturate, draws.saturation)
+    if settings.cutout:
+        pixels = change.cut_out(pixels, draws.cutout, settings.cutout)
+    return pixels

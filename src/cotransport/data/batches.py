@@ -7,7 +7,7 @@ So the result does not depend on the number of processes or workers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,11 +16,12 @@ from torch import Tensor
 
 from cotransport.data import augmentation as augment
 from cotransport.data.images import LabelledImages, PixelImages, Vectors
+from cotransport.data.mixing import Mixture, draw_mixture, mix
 from cotransport.data.workers import Request, decode_batches, default_workers
-from cotransport.settings.sections import Augmentation
+from cotransport.settings.sections import Augmentation, Loss
 from cotransport.system.randomness import generator
 
-_ORDER, _CHANGES = 0, 1  # in the place of a random draw: the order of an epoch, or the changes to its images
+_ORDER, _CHANGES, _MIXTURE = 0, 1, 2  # places of an epoch's draws: its order, changes to images, what is mixed
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,15 @@ class Shard:
         return own * self.processes / count
 
 
+class Mixed(NamedTuple):
+    """The second labels of a batch's images: those of the images that are mixed in (Mixup, CutMix)."""
+
+    labels: Tensor
+    """int64 (n,)."""
+    share: Tensor
+    """float (n,): the share of the mixed image that has the second label, about a half at most; 0 if it has none."""
+
+
 class Batch(NamedTuple):
     """One process's part of one step."""
 
@@ -51,15 +61,21 @@ class Batch(NamedTuple):
     """Factor of the mean loss; see `Shard.weight`."""
     total: int
     """Number of images in the step, over all processes."""
+    mixed: Mixed | None = None
+    """Second labels, if images are mixed."""
 
 
 class _BatchDraw(NamedTuple):
     """What is drawn for one process's part of one step."""
 
     indices: Tensor
-    """int64 (n,): the images."""
+    """int64 (n,): the images. If some are mixed, the images that are mixed in come after this process's own."""
     draws: augment.Draws
     """The random numbers of their augmentation."""
+    own: int
+    """The number of images that are this process's own."""
+    mixture: Mixture | None
+    """How the own images are mixed with any of the images; None if they are not."""
     weight: float
     """Factor of the mean loss; see `Shard.weight`."""
     total: int
@@ -75,6 +91,7 @@ def training_batches(
     data: LabelledImages,
     *,
     settings: Augmentation,
+    loss: Loss = Loss(),
     batch_size: int,
     epochs: int,
     first_step: int = 0,
@@ -83,9 +100,10 @@ def training_batches(
     device: torch.device,
     shard: Shard,
     workers: int | None,
-) -> Iterator[Batch]:
+) -> Generator[Batch, None, None]:
     """The batches of a training from `first_step` on, epoch after epoch. Every image comes once in an epoch.
 
+    loss : says whether images are mixed. Features are never mixed.
     seed, place : seed of the run, and place of this training in it. All random numbers depend on these.
     workers : number of processes that decode images. By default, as many as suit the number of images.
     """
@@ -93,6 +111,7 @@ def training_batches(
     batch_draws = _draw_batches(
         len(data),
         settings=settings,
+        loss=Loss() if isinstance(data.images, Vectors) else loss,
         steps=range(first_step, epochs * steps),
         steps_in_epoch=steps,
         seed=seed,
@@ -109,9 +128,8 @@ def training_batches(
     if isinstance(data.images, PixelImages):
         pixels = data.images.pixels.to(device)
         for drawn in batch_draws:
-            indices, draws = drawn.indices.to(device, non_blocking=True), drawn.draws.to(device)
-            squares = augment.crop(pixels, indices, draws, settings)
-            yield _batch(squares, draws, labels[indices], drawn, settings)
+            squares = augment.crop(pixels, drawn.indices.to(device, non_blocking=True), drawn.draws, settings)
+            yield _batch(squares, labels, drawn, settings)
         return
     ahead: deque[_BatchDraw] = deque()  # the workers are ahead of the batch that is yielded
 
@@ -123,15 +141,14 @@ def training_batches(
     workers = default_workers(len(data)) if workers is None else workers
     for squares in decode_batches(data.images.item, data.images.size, requests(), workers):
         drawn = ahead.popleft()
-        draws = drawn.draws.to(device)
-        mirrored = augment.flip(squares.to(device, non_blocking=True), draws)
-        yield _batch(mirrored, draws, labels[drawn.indices.to(device)], drawn, settings)
+        yield _batch(augment.flip(squares.to(device, non_blocking=True), drawn.draws), labels, drawn, settings)
 
 
 def _draw_batches(
     images: int,
     *,
     settings: Augmentation,
+    loss: Loss,
     steps: range,
     steps_in_epoch: int,
     seed: int,
@@ -147,11 +164,31 @@ def _draw_batches(
             parts = order.tensor_split(steps_in_epoch)
         indices = parts[step]
         draws = augment.draw(settings, len(indices), generator(seed, *place, epoch, _CHANGES, step))
-        own = shard.of(len(indices))
-        yield _BatchDraw(indices[own], draws.part(own), shard.weight(len(indices)), len(indices))
+        mixture = draw_mixture(loss, len(indices), generator(seed, *place, epoch, _MIXTURE, step))
+        own = positions = shard.of(len(indices))
+        if mixture is not None:
+            mixture = mixture.part(own)
+            positions, mixture = _with_partners(own, mixture)
+        weight = shard.weight(len(indices))
+        yield _BatchDraw(indices[positions], draws.part(positions), len(own), mixture, weight, len(indices))
 
 
-def _batch(squares: Tensor, draws: augment.Draws, labels: Tensor, drawn: _BatchDraw, settings: Augmentation) -> Batch:
-    """A batch of uint8 squares (n, h, w, 3), after their brightness is changed."""
-    images = augment.brighten(squares, draws) if settings.brightness else squares.float()
-    return Batch(images.permute(0, 3, 1, 2), labels, drawn.weight, drawn.total)
+def _with_partners(own: Tensor, mixture: Mixture) -> tuple[Tensor, Mixture]:
+    """A process's own positions, followed by those of other processes' partners; and the mixture, in terms of these."""
+    others = mixture.partner[~torch.isin(mixture.partner, own)]
+    positions = torch.cat([own, others])
+    place = torch.empty(int(positions.max()) + 1, dtype=torch.int64)
+    place[positions] = torch.arange(len(positions))
+    return positions, mixture._replace(partner=place[mixture.partner])
+
+
+def _batch(squares: Tensor, labels: Tensor, drawn: _BatchDraw, settings: Augmentation) -> Batch:
+    """A batch of uint8 squares (n, h, w, 3), after augmentation and mixing. `labels` are those of all images."""
+    images, found = augment.augment(squares, drawn.draws, settings), labels[drawn.indices.to(labels.device)]
+    mixed = None
+    own_images, own_labels = images[: drawn.own], found[: drawn.own]
+    if drawn.mixture is not None:
+        partner = drawn.mixture.partner.to(images.device)
+        own_images, share = mix(own_images, images[partner], drawn.mixture)
+        mixed = Mixed(found[partner], share)
+    return Batch(own_images.permute(0, 3, 1, 2), own_labels, drawn.weight, drawn.total, mixed)

@@ -53,6 +53,7 @@ def learner_settings(recipe: Recipe, one: Run) -> LearnerSettings:
         loss=recipe.loss,
         augmentation=recipe.augmentation or Augmentation(),
         head=recipe.head,
+        prediction=recipe.prediction,
         device=recipe.device,
         seed=one.seed,
     )

@@ -27,6 +27,7 @@ from cotransport.settings.sections import (
     Loss,
     NotNegative,
     Optimiser,
+    PredictionSettings,
     Schedule,
     StreamSettings,
     check_backbone_name,
@@ -61,6 +62,8 @@ class Recipe(Settings):
     """Stochastic gradient descent."""
     loss: Loss = Loss()
     """The cross-entropy, which all methods share."""
+    prediction: PredictionSettings = PredictionSettings()
+    """How images are classified after training."""
     device: Device = Device()
     """The hardware that trains, and how it is used."""
     logging: Logging = Logging()

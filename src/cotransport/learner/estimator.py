@@ -35,6 +35,7 @@ from cotransport.settings.sections import (
     HeadSettings,
     Loss,
     Optimiser,
+    PredictionSettings,
     Schedule,
 )
 from cotransport.training.processes import processes_for
@@ -53,7 +54,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         Maps images (n, 3, h, w) to features (n, d). A module is copied, never changed.
     memory : `Budget`
         How many exemplars of old classes are kept.
-    schedule, optimiser, loss, augmentation, head, device
+    schedule, optimiser, loss, augmentation, head, prediction, device
         Sections of the same name in a recipe.
     image_size : int, optional
         Side of the square that the network sees; by default that of the first images, 224 at most.
@@ -90,6 +91,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         loss: Mapping[str, Any] | Loss = Loss(),
         augmentation: Mapping[str, Any] | Augmentation = Augmentation(),
         head: Mapping[str, Any] | HeadSettings = HeadSettings(),
+        prediction: Mapping[str, Any] | PredictionSettings = PredictionSettings(),
         device: Mapping[str, Any] | Device = Device(),
         image_size: int | None = None,
         freeze_backbone: bool = False,
@@ -104,6 +106,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.loss = loss
         self.augmentation = augmentation
         self.head = head
+        self.prediction = prediction
         self.device = device
         self.image_size = image_size
         self.freeze_backbone = freeze_backbone

@@ -147,6 +147,7 @@ def _trainer(settings: LearnerSettings, task: int, *, fresh: bool, control: Trai
         schedule=schedule,
         optimiser=settings.optimiser,
         augmentation=settings.augmentation,
+        loss=settings.loss,
         device=settings.device,
         control=control,
     )

@@ -45,7 +45,8 @@ class Predictor:
         if isinstance(images, LabelledImages):
             images = images.images
         stored = images if isinstance(images, Images) else as_images(images, self.state.image_size)
-        return outputs(self.state.network, resize(stored, self.state.image_size), self.settings.device)
+        squares = resize(stored, self.state.image_size)
+        return outputs(self.state.network, squares, self.settings.device, flip=self.settings.prediction.flip)
 
     def features(self, images: object) -> Tensor:
         """Features (n, d) of images."""

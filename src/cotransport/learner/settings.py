@@ -20,6 +20,7 @@ from cotransport.settings.sections import (
     HeadSettings,
     Loss,
     Optimiser,
+    PredictionSettings,
     Schedule,
 )
 from cotransport.settings.validation import Settings, quoted, validated
@@ -32,6 +33,7 @@ SECTIONS: dict[str, type[Settings]] = {
     "loss": Loss,
     "augmentation": Augmentation,
     "head": HeadSettings,
+    "prediction": PredictionSettings,
 }
 """Sections that a saved model keeps. The device is not among them: a model may be loaded on another machine."""
 IMAGENET = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
@@ -51,6 +53,7 @@ class LearnerSettings:
     loss: Loss = Loss()
     augmentation: Augmentation = Augmentation()
     head: HeadSettings = HeadSettings()
+    prediction: PredictionSettings = PredictionSettings()
     device: Device = Device()
     image_size: int | None = None
     freeze_backbone: bool = False

@@ -107,6 +107,6 @@ def cross_entropy_objective(data: TaskData) -> Objective:
     from cotransport.training.objective import Objective
 
     def loss(batch: Batch, output: Output, moment: Moment) -> Tensor:
-        return data.cross_entropy(output.logits, batch.labels)
+        return data.cross_entropy(output.logits, batch)
 
     return Objective(loss)

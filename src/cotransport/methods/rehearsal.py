@@ -46,7 +46,7 @@ class Rehearsal(Part):
 
         old_logits = teacher_logits[:, data.old_slice]
         return rehearsal_loss(
-            data.cross_entropy(output.logits, batch.labels),
+            data.cross_entropy(output.logits, batch),
             distillation(output.logits, old_logits, temperature=self.temperature, over=self.distil_over),
             data.old_classes / data.classes if self.kd_weight is None else self.kd_weight,
             combine=self.combine,

@@ -6,6 +6,7 @@ because a method is a `Settings` class too.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -185,6 +186,9 @@ class Optimiser(Settings):
     """Strength of the pull of weights towards zero. It does not apply to norms, biases and the head's scale."""
     clip_norm: Amount | None = None
     """Largest norm of the gradient of all weights together; a longer gradient is scaled down. By default, no limit."""
+    average_last: Share | None = None
+    """Share of the training, at its end, over which the weights are averaged. The average replaces the last weights,
+    and the statistics of batch norms are computed anew for it. By default, the last weights are used."""
 
     @model_validator(mode="after")
     def _nesterov_needs_momentum(self) -> Optimiser:
@@ -201,21 +205,84 @@ class Loss(Settings):
     balanced_softmax: bool = False
     """Add the logarithm of each class's share of the training images to its logit. This counters the bias towards new
     classes, which have more images."""
+    mixup: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of the training images that are blended with another image of the batch (Zhang et al., 2018). The target
+    is blended in the same proportion, which is uniformly random."""
+    cutmix: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of the training images in which a rectangle is replaced by that of another image of the batch (Yun et al.,
+    2019). The other image's share of the target is the rectangle's share of the area, which is uniformly random."""
+
+    @model_validator(mode="after")
+    def _mixed_once(self) -> Loss:
+        if self.mixup + self.cutmix > 1:
+            raise ValueError("mixup and cutmix: an image is mixed once at most, so their sum must not exceed 1")
+        return self
+
+
+POLICIES: dict[str, dict[str, float | bool]] = {
+    "none": {"crop_padding": 0, "min_area": 1, "flip": False},
+    "basic": {},
+    "trivial": {},
+    "strong": {
+        "rotation": 15,
+        "shear": 0.15,
+        "zoom": 0.15,
+        "brightness": 0.3,
+        "contrast": 0.3,
+        "saturation": 0.3,
+        "cutout": 0.4,
+    },
+}
+"""The values that a policy of `Augmentation` sets."""
+Change = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Augmentation(Settings):
     """Random changes to training images."""
 
+    policy: Literal["none", "basic", "trivial", "strong"] = "basic"
+    """A named set of changes. `none`: no changes. `basic`: crops and flips. `trivial`: `basic`, and one random change
+    of random strength for each image (TrivialAugment; Müller and Hutter, 2021). `strong`: `basic`, and rotation, shear,
+    zoom, colours and Cutout, all at once. The settings below change the policy where they are given."""
     crop_padding: Annotated[int, Field(ge=0, le=LARGEST_IMAGE // 8)] = 4
     """Images in memory: pad each side by this many pixels, then cut out a random window of the original size."""
     padding: Literal["zero", "reflect"] = "zero"
-    """Images in memory: fill the padding with black (`zero`) or with the mirrored image (`reflect`)."""
+    """What is beyond the edge of an image, where a crop, rotation, shear or zoom needs it: black (`zero`), or the
+    mirrored image (`reflect`)."""
     min_area: Annotated[float, Field(gt=0, le=1)] = 0.25
     """Images decoded for each use: the smallest share of the area that a random crop keeps."""
     flip: bool = True
     """Mirror half of the images, left to right."""
-    brightness: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    rotation: Annotated[float, Field(ge=0, le=180)] = 0.0
+    """Rotate each image by a random angle of at most this many degrees, in either direction."""
+    shear: Change = 0.0
+    """Shear each image along both axes by random factors between -shear and shear."""
+    zoom: Change = 0.0
+    """Enlarge each image by a random factor between 1 - zoom and 1 + zoom."""
+    brightness: Change = 0.0
     """Multiply the pixels of each image by a random factor between 1 - brightness and 1 + brightness."""
+    contrast: Change = 0.0
+    """Multiply each image's differences from its mean grey by a random factor between 1 - contrast and 1 + contrast."""
+    saturation: Change = 0.0
+    """Multiply each pixel's differences from its grey by a random factor between 1 - saturation and 1 + saturation."""
+    cutout: Change = 0.0
+    """Fill a square at a random place with the image's mean colour (Cutout; DeVries and Taylor, 2017). This is its side
+    as a share of the image's side; what lies beyond the edge is lost."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _start_from_policy(cls, values: object) -> object:
+        if not isinstance(values, Mapping):
+            return values
+        policy = values.get("policy")
+        return {**(POLICIES.get(policy, {}) if isinstance(policy, str) else {}), **values}
+
+
+class PredictionSettings(Settings):
+    """How images are classified after training."""
+
+    flip: bool = False
+    """Average the logits and features of each image and its mirror image. Prediction takes twice as long."""
 
 
 class Device(Settings):
@@ -227,8 +294,9 @@ class Device(Settings):
     """Number of processes on each machine, one for each device. Each process computes a part of every batch."""
     nodes: Positive = 1
     """Number of machines."""
-    precision: Literal["auto", "32-true", "16-mixed", "bf16-mixed", "64-true"] = "auto"
-    """Precision of the computations. `auto` is bf16-mixed on devices that support it natively, otherwise 32-true."""
+    precision: Literal["auto", "fastest", "32-true", "16-mixed", "bf16-mixed", "64-true"] = "auto"
+    """Precision of the computations. `auto` is bf16-mixed on GPUs that support it natively, otherwise 32-true.
+    `fastest` is bf16-mixed on CPUs that support it natively too."""
     threads: Positive | None = None
     """Threads of each process on the CPU. By default, what OMP_NUM_THREADS says; otherwise at most the process's share
     of the cores, and fewer if a training step is too small to keep them busy."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from cotransport.data import Images, default_workers, evaluation_chunks
 from cotransport.networks.network import Network, Output
@@ -17,8 +18,11 @@ def place(network: Network, device: Device) -> Network:
     return network.to(processes_for(device).device)
 
 
-def outputs(network: Network, images: Images, device: Device) -> Output:
-    """Features and logits of all images, on the CPU; the same in every process."""
+def outputs(network: Network, images: Images, device: Device, *, flip: bool = False) -> Output:
+    """Features and logits of all images, on the CPU; the same in every process.
+
+    flip : average them over each image and its mirror image.
+    """
     processes, training = processes_for(device), network.training
     place(network, device).eval()
     features = torch.zeros(len(images), network.dimension)
@@ -26,12 +30,18 @@ def outputs(network: Network, images: Images, device: Device) -> Output:
     workers = decoding_workers(images, device)
     with torch.inference_mode(), processes.autocast():
         for rows, chunk in evaluation_chunks(images, device=processes.device, shard=processes.shard, workers=workers):
-            output = network(chunk)
+            output = mirrored_mean(network, chunk) if flip else network(chunk)
             features[rows], logits[rows] = output.features.float().cpu(), output.logits.float().cpu()
     if processes.count > 1:  # each process has filled its own rows and left the others zero
         features, logits = (processes.reduce(part.to(processes.device), "sum").cpu() for part in (features, logits))
     network.train(training)
     return Output(features, logits)
+
+
+def mirrored_mean(network: Network, images: Tensor) -> Output:
+    """Features and logits of images (n, 3, h, w), averaged over each image and its mirror image."""
+    output = network(torch.cat([images, images.flip(3)]))
+    return Output(*((part[: len(images)] + part[len(images) :]) / 2 for part in output))
 
 
 def decoding_workers(images: Images, device: Device) -> int:

@@ -6,6 +6,7 @@ A method gives `Trainer.fit` an objective: a loss that depends on the batch, the
 from __future__ import annotations
 
 import copy
+import itertools
 import time
 import warnings
 from collections.abc import Callable, Generator, Mapping
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, update_bn
 
 from cotransport.data import (
     Batch,
@@ -27,7 +29,7 @@ from cotransport.data import (
 )
 from cotransport.errors import CotransportWarning, StorageError
 from cotransport.networks.network import Network, Output
-from cotransport.settings.sections import Augmentation, Device, Optimiser, Schedule
+from cotransport.settings.sections import Augmentation, Device, Loss, Optimiser, Schedule
 from cotransport.system import signals
 from cotransport.system.randomness import derived_seed
 from cotransport.training import inference
@@ -44,7 +46,9 @@ FEWEST_MEASURED_STEPS = 8
 MOST_MEASURED_STEPS = 200
 WARM_UP_STEPS = 2
 """Untimed steps before the speed is measured."""
-_SHUFFLE, _NETWORK = (0, 0), (0, 1)  # places of a task's random draws
+STATISTICS_IMAGES = 10_000
+"""Images, at most, from which the statistics of batch norms are computed anew after the weights were averaged."""
+_SHUFFLE, _NETWORK, _STATISTICS = (0, 0), (0, 1), (0, 3)  # places of a task's random draws
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ class Trainer:
     schedule: Schedule = Schedule()
     optimiser: Optimiser = Optimiser()
     augmentation: Augmentation = Augmentation()
+    loss: Loss = Loss()
+    """Only whether images are mixed; the loss itself is the objective's."""
     device: Device = Device()
     control: TrainingControl = TrainingControl()
 
@@ -107,6 +113,7 @@ class Trainer:
                 for index, step in enumerate(steps, steps_done):
                     meter.update(index, step.batch, step.output, step.loss, step.learning_rate)
                     self._checkpoint_or_stop(number, training, index + 1)
+            training.finish()
             self._average_buffers(network)
             if not all(bool(torch.isfinite(parameter).all()) for parameter in network.parameters()):
                 raise not_finite("the weights are not finite after the last step", self.task)
@@ -252,24 +259,14 @@ class _Training:
         compiled: nn.Module = torch.compile(network) if trainer.device.compile else network  # type: ignore[assignment]
         # this may change the network's dtype, so it comes before anything is restored
         self._wrapped, self._wrapped_optimiser = trainer.processes.fabric.setup(compiled, self._optimiser)
+        self._average = AveragedModel(network) if settings.average_last is not None else None
 
     def steps(self, done: int = 0) -> Generator[_Step, None, None]:
         """Train step by step, after `done` steps of an earlier process."""
         trainer, epochs, steps = self._trainer, self.epochs, self.steps_per_epoch
         processes, schedule = trainer.processes, trainer.schedule
         fabric, shard = processes.fabric, processes.shard
-        batches = training_batches(
-            self._data,
-            settings=trainer.augmentation,
-            batch_size=schedule.batch_size,
-            epochs=epochs,
-            first_step=done,
-            seed=trainer.seed,
-            place=(trainer.task, *_SHUFFLE),
-            device=processes.device,
-            shard=shard,
-            workers=trainer.workers(self._data.images),
-        )
+        batches = self._batches(_SHUFFLE, epochs, done)
         wrapped, optimiser = self._wrapped, self._wrapped_optimiser
         wrapped.train()
         with torch.random.fork_rng():  # the network's own draws (dropout) are seeded below, step by step
@@ -288,7 +285,38 @@ class _Training:
                     fabric.clip_gradients(wrapped, optimiser, max_norm=trainer.optimiser.clip_norm)
                 optimiser.step()
                 optimiser.zero_grad()
+                if self._average is not None and middle > 1 - (trainer.optimiser.average_last or 0):
+                    self._average.update_parameters(self._network)
                 yield _Step(batch, output, loss.detach(), rate)
+
+    def finish(self) -> None:
+        """After the last step: put the averaged weights in place, with batch-norm statistics that belong to them."""
+        if self._average is None or not self._average.n_averaged:
+            return
+        averaged = self._average.module.state_dict()
+        with torch.no_grad():
+            for name, parameter in self._network.named_parameters():
+                parameter.copy_(averaged[name])
+        batches = self._batches(_STATISTICS, epochs=1)
+        most = -(-STATISTICS_IMAGES // self._trainer.schedule.batch_size)
+        with closing(batches):
+            update_bn((batch.images for batch in itertools.islice(batches, most)), self._wrapped)
+
+    def _batches(self, place: tuple[int, int], epochs: int, first_step: int = 0) -> Generator[Batch, None, None]:
+        trainer = self._trainer
+        return training_batches(
+            self._data,
+            settings=trainer.augmentation,
+            loss=trainer.loss,
+            batch_size=trainer.schedule.batch_size,
+            epochs=epochs,
+            first_step=first_step,
+            seed=trainer.seed,
+            place=(trainer.task, *place),
+            device=trainer.processes.device,
+            shard=trainer.processes.shard,
+            workers=trainer.workers(self._data.images),
+        )
 
     def state(self) -> dict[str, Tensor]:
         """All tensors that the next step depends on."""
@@ -300,15 +328,14 @@ class _Training:
         if self._objective.state is not None:
             kept = self._objective.state.state_dict()
             tensors |= {f"objective.{name}": tensor for name, tensor in kept.items()}
+        if self._average is not None:
+            tensors |= {f"average.{name}": tensor for name, tensor in self._average.state_dict().items()}
         return tensors
 
     def fits(self, saved: Checkpoint) -> bool:
         """Whether this training can resume from a checkpoint: the same tensors, and not beyond the last step."""
         parts, own = _parts(saved.tensors), _parts(self.state())
-        network_fits = len(parts["network"]) == len(own["network"]) and all(
-            name in parts["network"] and parts["network"][name].shape == tensor.shape
-            for name, tensor in own["network"].items()
-        )
+        network_fits, average_fits = (_same_shapes(parts[part], own[part]) for part in ("network", "average"))
         shapes = [parameter.shape for parameter in self._parameters()]
         momentum_fits = all(
             number.isdigit() and int(number) < len(shapes) and tensor.shape == shapes[int(number)]
@@ -319,7 +346,7 @@ class _Training:
             for name, tensor in own["objective"].items()
         )
         steps_fit = 0 < saved.steps <= saved.epochs * self.steps_per_epoch
-        return network_fits and momentum_fits and objective_fits and steps_fit
+        return network_fits and average_fits and momentum_fits and objective_fits and steps_fit
 
     def restore(self, saved: Checkpoint) -> int:
         """Resume from a checkpoint that fits; returns the number of steps done."""
@@ -331,15 +358,22 @@ class _Training:
                 self._optimiser.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum)
         if self._objective.state is not None:
             self._objective.state.load_state_dict(parts["objective"])
+        if self._average is not None:
+            self._average.load_state_dict(parts["average"])
         return saved.steps
 
     def _parameters(self) -> list[nn.Parameter]:
         return [parameter for group in self._optimiser.param_groups for parameter in group["params"]]
 
 
+def _same_shapes(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    """Whether two sets of tensors have the same names and shapes."""
+    return {name: tensor.shape for name, tensor in one.items()} == {name: t.shape for name, t in other.items()}
+
+
 def _parts(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
     """A checkpoint's tensors, grouped by what they belong to."""
-    parts: dict[str, dict[str, Tensor]] = {"network": {}, "momentum": {}, "objective": {}}
+    parts: dict[str, dict[str, Tensor]] = {"network": {}, "momentum": {}, "objective": {}, "average": {}}
     for name, tensor in tensors.items():
         part, _, rest = name.partition(".")
         parts.setdefault(part, {})[rest] = tensor

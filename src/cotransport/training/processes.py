@@ -7,10 +7,10 @@ second to import, and a prediction should not wait for it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 T = TypeVar("T")
+Precision: TypeAlias = Literal["32-true", "16-mixed", "bf16-mixed", "64-true"]
 
 
 @lru_cache(maxsize=4)
@@ -70,7 +71,7 @@ class Processes:
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context in which networks compute in the chosen precision."""
-        is_plain = self._alone_on_cpu and self._settings.precision in {"auto", "32-true"}
+        is_plain = self._alone_on_cpu and chosen_precision(self._settings) == "32-true"
         return nullcontext() if is_plain else self.fabric.autocast()
 
     def decide_once(self, decide: Callable[[], T]) -> T:
@@ -123,22 +124,29 @@ def check_device(device: Device) -> None:
         make_fabric(device)
 
 
+def chosen_precision(device: Device) -> Precision:
+    """The precision of the computations, after `auto` and `fastest` are resolved for this machine."""
+    if device.precision not in {"auto", "fastest"}:
+        return cast("Precision", device.precision)
+    if device.accelerator != "cpu" and torch.cuda.is_available():
+        is_native = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        is_native = device.precision == "fastest" and _is_cpu(device) and _computes_in_bf16()
+    return "bf16-mixed" if is_native else "32-true"
+
+
 def make_fabric(device: Device) -> Fabric:
     """A Fabric for these settings. It has not started its processes yet."""
     from lightning_fabric import Fabric
     from lightning_fabric.strategies.ddp import DDPStrategy
 
-    precision = device.precision
-    if precision == "auto":
-        gpu = device.accelerator != "cpu" and torch.cuda.is_available()
-        precision = "bf16-mixed" if gpu and torch.cuda.is_bf16_supported(including_emulation=False) else "32-true"
     several = device.processes * device.nodes > 1
     try:
         return Fabric(
             accelerator=device.accelerator,
             devices=device.processes,
             num_nodes=device.nodes,
-            precision=precision,
+            precision=chosen_precision(device),
             # buffers are averaged once, at the end of a training, and not sent around in every step
             strategy=DDPStrategy(broadcast_buffers=False) if several else "auto",
         )
@@ -148,7 +156,16 @@ def make_fabric(device: Device) -> Fabric:
 
 def _is_one_cpu_process(device: Device) -> bool:
     """Whether the settings mean a single process on a CPU."""
-    if device.processes * device.nodes > 1:
-        return False
+    return device.processes * device.nodes == 1 and _is_cpu(device)
+
+
+def _is_cpu(device: Device) -> bool:
+    """Whether the settings mean a CPU."""
     has_accelerator = torch.cuda.is_available() or torch.backends.mps.is_available()
     return device.accelerator == "cpu" or (device.accelerator == "auto" and not has_accelerator)
+
+
+def _computes_in_bf16() -> bool:
+    """Whether this CPU has instructions for bfloat16; without them, bfloat16 is slower than float32."""
+    capabilities: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # earlier releases lack it
+    return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))

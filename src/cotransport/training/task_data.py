@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cotransport import losses
-from cotransport.data import LabelledImages, concatenate
+from cotransport.data import Batch, LabelledImages, Mixed, concatenate
 from cotransport.settings.sections import Loss
 
 
@@ -58,12 +58,19 @@ class TaskData:
         images = concatenate([self.new.images, self.memory.images])
         return LabelledImages(images, torch.cat([self.new.labels, self.memory.labels]), self.new.classes)
 
-    def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Eq. 1, with label smoothing and balanced softmax as the settings say."""
+    def cross_entropy(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Eq. 1, with label smoothing and balanced softmax as the settings say, and with the labels of mixed images."""
         prior = self._log_prior.to(logits.device) if self.loss.balanced_softmax else None
-        return losses.cross_entropy(logits, labels, smoothing=self.loss.label_smoothing, log_prior=prior)
+        targets = batch.labels if batch.mixed is None else _probabilities(batch.labels, batch.mixed, logits)
+        return losses.cross_entropy(logits, targets, smoothing=self.loss.label_smoothing, log_prior=prior)
 
     @cached_property
     def _log_prior(self) -> Tensor:
         counts = self.everything.counts().clamp_min(1).float()
         return (counts / counts.sum()).log()
+
+
+def _probabilities(labels: Tensor, mixed: Mixed, logits: Tensor) -> Tensor:
+    """The probability of each class (n, classes) in mixed images."""
+    targets = torch.zeros_like(logits).scatter_(1, labels[:, None], (1 - mixed.share)[:, None].to(logits))
+    return targets.scatter_add_(1, mixed.labels[:, None], mixed.share[:, None].to(logits))
