@@ -38,6 +38,18 @@ def test_it_predicts_what_the_classifier_predicts(method: str, backbone: object,
     assert (preprocessing["image_size"], preprocessing["centre_share"]) == (8, 1.0)
 
 
+@pytest.mark.parametrize("method", ["replay", "icarl"])
+def test_it_averages_over_a_flip_as_the_classifier_does(method: str, tmp_path: Path) -> None:
+    clf = classifier(method, prediction={"flip": True}).set_params(backbone=SMALL).learn(blobs(2, 12))
+    export(clf.predictor(), tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
+    test = blobs(2, 3, seed=5)
+    (found,) = session.run(None, {"images": test.images.pixels.numpy()})  # type: ignore[union-attr]
+    np.testing.assert_allclose(found, clf.predict_proba(test), atol=1e-5)
+    plain = clf.set_params(prediction={"flip": False}).predict_proba(test)
+    assert np.abs(found - plain).max() > 1e-4
+
+
 def test_large_images_are_cut_to_their_middle(tmp_path: Path) -> None:
     images = np.random.RandomState(0).randint(0, 255, (4, 72, 72, 3), np.uint8)
     clf = classifier("replay", schedule=Schedule(epochs=1, batch_size=4)).learn(images, ["é", "b", "é", "b"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +11,15 @@ import torch
 from PIL import Image
 from torch.nn import functional as F
 
-from cotransport.data import EncodedImages, LabelledImages
+from cotransport.data import EncodedImages, LabelledImages, PixelImages
 from cotransport.errors import ConfigError
 from cotransport.learner.learning import learned
 from cotransport.learner.prediction import Predictor, predict_files
 from cotransport.learner.settings import LearnerSettings
 from cotransport.networks.heads import CosineHead
-from cotransport.settings.sections import Budget, HeadSettings, Schedule
+from cotransport.settings.sections import Budget, HeadSettings, PredictionSettings, Schedule
 from tests.conftest import blobs
+from tests.helpers import pixels
 from tests.imports import imported
 from tests.learner.helpers import learner_settings
 
@@ -30,6 +32,14 @@ TEST = blobs(4, 5, seed=8)
 def two_tasks_learned(settings: LearnerSettings) -> Predictor:
     first = learned(None, blobs(2, 12), settings)
     return Predictor(learned(first, blobs(2, 12, first=2, seed=1), settings), settings)
+
+
+def as_is(data: LabelledImages) -> LabelledImages:
+    return data
+
+
+def mirrored(data: LabelledImages) -> LabelledImages:
+    return replace(data, images=PixelImages(pixels(data.images).flip(2)))
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +80,19 @@ class TestPredictor:
         assert by_means.decision(TEST).argmax(dim=1).tolist() == nearest.tolist()
         assert by_means.class_means is not None
         torch.testing.assert_close(by_means.class_means, torch.stack(means))
+
+    def test_a_flip_at_prediction_changes_head_and_means_alike(self, by_head: Predictor) -> None:
+        """Twin: logits and features of images and mirror images, averaged; class means of averaged features."""
+        flipping = Predictor(by_head.state, replace(by_head.settings, prediction=PredictionSettings(flip=True)))
+        exemplars = by_head.state.memory.labelled(by_head.state.classes)
+        assert exemplars is not None
+        both = [[by_head.outputs(mirror(images)) for mirror in (as_is, mirrored)] for images in (TEST, exemplars)]
+        features, means_from = (F.normalize(one.features + other.features) for one, other in both)
+        means = F.normalize(torch.stack([means_from[exemplars.labels == number].mean(dim=0) for number in range(4)]))
+        scores = flipping.scores(TEST)
+        torch.testing.assert_close(scores.head, (both[0][0].logits + both[0][1].logits) / 2)
+        assert scores.ncm is not None
+        torch.testing.assert_close(scores.ncm, by_head.mean_scale * features @ means.T)
 
     def test_class_means_are_computed_once(self, by_means: Predictor) -> None:
         assert by_means.class_means is by_means.class_means

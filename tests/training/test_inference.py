@@ -22,6 +22,17 @@ def test_outputs_are_those_of_the_network_in_evaluation_mode() -> None:
     torch.testing.assert_close(output.logits, expected.logits)
 
 
+def test_outputs_over_a_flip_are_the_mean_of_both() -> None:
+    network, data = small_network().eval(), blobs(2, 150)
+    output = outputs(network, data.images, CPU, flip=True)
+    mirrored = PixelImages(pixels(data.images).flip(2))
+    for part, one, other in zip(
+        output, outputs(network, data.images, CPU), outputs(network, mirrored, CPU), strict=True
+    ):
+        assert not torch.allclose(one, other)
+        torch.testing.assert_close(part, (one + other) / 2)
+
+
 def test_a_trainer_gives_the_same_outputs_with_any_batch_size() -> None:
     network, data = small_network(), blobs(2, 150)
     expected = outputs(network, data.images, CPU)

@@ -19,7 +19,7 @@ from cotransport.data import Batch, EncodedImages, LabelledImages
 from cotransport.errors import CotransportWarning, StorageError
 from cotransport.networks.heads import CosineHead
 from cotransport.networks.network import Network, Output
-from cotransport.settings.sections import Device, Optimiser, Schedule
+from cotransport.settings.sections import Augmentation, Device, Loss, Optimiser, Schedule
 from cotransport.system import signals
 from cotransport.training.checkpoints import Checkpoint, Checkpoints
 from cotransport.training.loop import Trainer, parameter_groups
@@ -122,6 +122,48 @@ def test_an_objective_gets_the_moment_of_each_step() -> None:
     quick_trainer().fit(small_network(), blobs(2, 20), always(loss))  # 40 images: three steps of at most 16
     assert [(moment.epoch, moment.step) for moment in moments] == [(e, s) for e in range(3) for s in range(3)]
     assert all((moment.epochs, moment.steps) == (3, 3) for moment in moments)
+
+
+def test_the_last_weights_are_averaged() -> None:
+    """Three of nine steps are in the last 30 % of the training, by the middle of each step."""
+    network, before = small_network(norm=False), list[dict[str, Tensor]]()
+
+    def loss(batch: Batch, output: Output, moment: Moment) -> Tensor:
+        before.append({name: value.detach().clone() for name, value in network.named_parameters()})
+        return cross_entropy(batch, output, moment)
+
+    data, last = blobs(2, 20), trained(blobs(2, 20), quick_trainer(), small_network(norm=False))
+    quick_trainer(optimiser=Optimiser(average_last=0.3)).fit(network, data, always(loss))
+    after = [*before[1:], dict(last.named_parameters())]  # averaging does not change the training itself
+    assert len(after) == 9
+    for name, value in network.named_parameters():
+        torch.testing.assert_close(value, torch.stack([step[name] for step in after[-3:]]).mean(dim=0))
+    assert not same_weights(network, last)
+
+
+def test_averaged_weights_have_their_own_batch_norm_statistics() -> None:
+    """With one batch of all images, the statistics are those of the averaged convolution's output."""
+    schedule = Schedule(epochs=4, batch_size=40, learning_rate=0.05)
+    data = blobs(2, 20)
+    network = trained(data, quick_trainer(schedule=schedule, optimiser=Optimiser(average_last=0.6), augmentation=STILL))
+    convolution, norm = network.backbone[0], network.backbone[1]  # type: ignore[index]
+    with torch.no_grad():
+        values = convolution(network.normalised(pixels(data.images).permute(0, 3, 1, 2)))
+    torch.testing.assert_close(norm.running_mean, values.mean(dim=(0, 2, 3)), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(norm.running_var, values.var(dim=(0, 2, 3)), rtol=1e-4, atol=1e-5)
+    assert norm.momentum == 0.1
+    assert not network.training
+
+
+def test_mixed_images_reach_the_objective() -> None:
+    seen: list[Batch] = []
+
+    def loss(batch: Batch, output: Output, moment: Moment) -> Tensor:
+        seen.append(batch)
+        return cross_entropy(batch, output, moment)
+
+    quick_trainer(loss=Loss(cutmix=1.0)).fit(small_network(), blobs(2, 20), always(loss))
+    assert all(batch.mixed is not None and bool((batch.mixed.share > 0).any()) for batch in seen)
 
 
 def test_double_precision() -> None:
@@ -276,10 +318,10 @@ def remembering(network: Network) -> Objective:
     return Objective(loss, total)
 
 
-def interrupted(folder: Path, precision: str = "32-true") -> tuple[Network, Network]:
+def interrupted(folder: Path, precision: str = "32-true", **settings: object) -> tuple[Network, Network]:
     """A network that was trained in one go, and one whose training was killed and resumed."""
     device = Device(accelerator="cpu", checkpoint_seconds=0, precision=precision)  # type: ignore[arg-type]
-    trainer, whole = quick_trainer(device=device), small_network()
+    trainer, whole = quick_trainer(device=device, **settings), small_network()
     trainer.fit(whole, blobs(2, 20), remembering)
 
     def dying(network: Network) -> Objective:
@@ -305,6 +347,23 @@ def interrupted(folder: Path, precision: str = "32-true") -> tuple[Network, Netw
 @pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-mixed"])
 def test_a_training_resumes_in_any_precision(precision: str, tmp_path: Path) -> None:
     assert same_weights(*interrupted(tmp_path, precision))
+
+
+def test_a_training_with_averages_mixed_and_augmented_images_resumes(tmp_path: Path) -> None:
+    """It is killed within the part of the training that is averaged."""
+    settings = {
+        "optimiser": Optimiser(average_last=0.8),
+        "augmentation": Augmentation(policy="trivial", cutout=0.3),
+        "loss": Loss(mixup=0.3, cutmix=0.3),
+    }
+    assert same_weights(*interrupted(tmp_path, **settings))
+
+
+def test_a_checkpoint_without_averages_is_not_used_with_them(tmp_path: Path) -> None:
+    interrupted(tmp_path)
+    trainer = quick_trainer(checkpoints=Checkpoints(tmp_path), optimiser=Optimiser(average_last=0.5))
+    with pytest.warns(CotransportWarning, match="a checkpoint of another training"):
+        trained(blobs(2, 20), trainer)
 
 
 def test_a_checkpoint_knows_the_epochs_that_a_time_budget_bought(tmp_path: Path) -> None:

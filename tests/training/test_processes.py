@@ -9,7 +9,7 @@ import torch
 from cotransport.data import Shard
 from cotransport.errors import ConfigError
 from cotransport.settings.sections import Device
-from cotransport.training.processes import check_device, processes_for
+from cotransport.training.processes import check_device, chosen_precision, processes_for
 from tests.helpers import CPU, run_python
 
 
@@ -45,6 +45,20 @@ def test_networks_compute_in_the_chosen_precision(precision: str, dtype: torch.d
     device = Device(accelerator="cpu", precision=precision)  # type: ignore[arg-type]
     with processes_for(device).autocast():
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "precision"),
+    [({"avx512_bf16": True}, "bf16-mixed"), ({"amx_bf16": True}, "bf16-mixed"), ({"avx512_f": True}, "32-true")],
+)
+def test_the_fastest_precision_of_a_cpu_is_the_one_it_has_instructions_for(
+    capabilities: dict[str, bool], precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    assert chosen_precision(Device(accelerator="cpu", precision="fastest")) == precision
+    assert chosen_precision(Device(accelerator="cpu", precision="fastest", processes=2)) == precision
+    assert chosen_precision(Device(accelerator="cpu")) == "32-true"
+    assert chosen_precision(Device(accelerator="cpu", precision="64-true")) == "64-true"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

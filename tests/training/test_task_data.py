@@ -4,15 +4,21 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
-from cotransport.data import LabelledImages
+from cotransport.data import Batch, LabelledImages, Mixed
 from cotransport.settings.sections import Loss
 from cotransport.training.task_data import TaskData
 from tests.conftest import blobs
 from tests.helpers import pixels
 
 NAMES = ("class 0", "class 1", "class 2")
+
+
+def batch_of(labels: Tensor, mixed: Mixed | None = None) -> Batch:
+    """A batch without images."""
+    return Batch(torch.empty(len(labels), 0), labels, weight=1.0, total=len(labels), mixed=mixed)
 
 
 def task_data(loss: Loss = Loss()) -> TaskData:
@@ -53,14 +59,24 @@ def test_cross_entropy_has_the_settings_smoothing() -> None:
     logits, labels = torch.tensor([[1.0, 2.0, 4.0], [0.0, 0.0, 1.0]]), torch.tensor([2, 0])
     target = 0.9 * F.one_hot(labels, 3) + 0.1 / 3
     expected = -(target * logits.log_softmax(dim=1)).sum(dim=1).mean()
-    got = task_data(Loss(label_smoothing=0.1)).cross_entropy(logits, labels)
+    got = task_data(Loss(label_smoothing=0.1)).cross_entropy(logits, batch_of(labels))
     torch.testing.assert_close(got, expected)
-    torch.testing.assert_close(task_data().cross_entropy(logits, labels), F.cross_entropy(logits, labels))
+    torch.testing.assert_close(task_data().cross_entropy(logits, batch_of(labels)), F.cross_entropy(logits, labels))
 
 
 def test_balanced_softmax_counts_new_images_and_exemplars() -> None:
     """Shares 2/8, 2/8 and 4/8 of the training images."""
     logits, labels = torch.tensor([[1.0, 2.0, 4.0]]), torch.tensor([0])
     shifted = logits + torch.tensor([math.log(0.25), math.log(0.25), math.log(0.5)])
-    got = task_data(Loss(balanced_softmax=True)).cross_entropy(logits, labels)
+    got = task_data(Loss(balanced_softmax=True)).cross_entropy(logits, batch_of(labels))
     torch.testing.assert_close(got, F.cross_entropy(shifted, labels))
+
+
+def test_mixed_images_have_a_share_of_each_label() -> None:
+    """Twin: the cross-entropies with the first and with the second labels, weighted. The third image is not mixed."""
+    logits = torch.tensor([[1.0, 2.0, 4.0], [0.0, 3.0, 1.0], [2.0, 0.0, 0.0]])
+    first, second, share = torch.tensor([2, 0, 0]), torch.tensor([1, 0, 2]), torch.tensor([0.25, 0.4, 0.0])
+    each = [F.cross_entropy(logits, labels, reduction="none") for labels in (first, second)]
+    expected = ((1 - share) * each[0] + share * each[1]).mean()
+    got = task_data().cross_entropy(logits, batch_of(first, Mixed(second, share)))
+    torch.testing.assert_close(got, expected)
