@@ -57,6 +57,11 @@ def test_finished_runs_are_kept_and_reported(cotransport: Command) -> None:
     code, printed = cotransport("report", "runs/digits/replay-seed1", "--out", "elsewhere")
     assert (code, "report: elsewhere/report.html" in printed) == (0, True)
     assert "Finetune" not in Path("elsewhere/summary.csv").read_text(encoding="utf-8")
+    code, printed = cotransport("report", "runs/digits", "--archive", "both.json")
+    assert (code, Path("both.json").exists()) == (0, True)
+    code, printed = cotransport("report", "both.json")
+    assert (code, "report: both/report.html" in printed) == (0, True)
+    assert Path("both/curves.csv").read_text(encoding="utf-8") == Path("runs/digits/curves.csv").read_text()
 
 
 @pytest.mark.usefixtures("without_figures")

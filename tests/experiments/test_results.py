@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cotransport.errors import RunError
-from cotransport.experiments.results import Result, find_results, with_other_results
-from tests.report.results import make_result
+from cotransport.experiments.results import Archive, Result, find_results, with_other_results
+from tests.report.results import make_result, transported_results
 
 
 def save(out: Path, *results: Result) -> None:
@@ -79,6 +79,29 @@ def test_results_are_found_in_an_experiment_or_in_one_run(tmp_path: Path) -> Non
     assert folders(find_results(tmp_path)) == ["coil-seed1", "coil-seed2", "wa-seed1"]
     assert folders(find_results(tmp_path / "coil-seed2")) == ["coil-seed2"]
     assert len(find_results(tmp_path, tmp_path / "wa-seed1")) == 3  # none is found twice
+
+
+def test_an_archive_has_everything_but_what_is_large(tmp_path: Path) -> None:
+    results = [make_result("wa"), *transported_results()]
+    Archive.of(results).save(tmp_path / "all.json")
+    found = find_results(tmp_path / "all.json")
+    large = {"confusion": True, "steps": {"__all__": {"transport"}}}
+    assert [one.model_dump(exclude=large) for one in found] == [one.model_dump(exclude=large) for one in results]
+    assert all(not one.confusion and step.transport is None for one in found for step in one.steps)
+    assert len((tmp_path / "all.json").read_text(encoding="utf-8").splitlines()) == 2 + len(results)  # a line a run
+
+
+def test_archives_and_folders_are_found_together(tmp_path: Path) -> None:
+    save(tmp_path / "runs", make_result("coil"))
+    Archive.of([make_result("wa")]).save(tmp_path / "all.json")
+    assert folders(find_results(tmp_path / "runs", tmp_path / "all.json")) == ["wa-seed1", "coil-seed1"]
+
+
+@pytest.mark.parametrize("text", ['{"runs": [{}]}', "{}", "no JSON"])
+def test_a_file_that_is_no_archive_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "all.json").write_text(text, encoding="utf-8")
+    with pytest.raises(RunError, match=r"all\.json: not an archive of results .*report --archive"):
+        find_results(tmp_path / "all.json")
 
 
 def test_a_folder_without_results_is_an_error(tmp_path: Path) -> None:

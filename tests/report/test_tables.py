@@ -10,7 +10,7 @@ import pytest
 
 from cotransport.report import tables
 from cotransport.report.aggregate import summarise
-from tests.report.results import HOSTILE, make_result, many_sources, transported_results
+from tests.report.results import HOSTILE, RECIPE, make_result, many_sources, transported_results
 
 
 def read_csv(text: str) -> list[dict[str, str]]:
@@ -51,7 +51,7 @@ def test_one_seed_has_no_deviation_and_undefined_values_stay_empty() -> None:
     for key in ("average_incremental_accuracy_std", "last_ncm_accuracy_mean", "last_ncm_accuracy_std"):
         assert row[key] == ""
     line = tables.summary_markdown(streams).splitlines()[-1]
-    assert line == "| Replay | 1 | 80.0 | 70.0 | – | 70.0 | 30.0 | −30.0 | 20.0 |"
+    assert line == "| Replay | 1 | 80.0 | 70.0 | – | 70.0 | 30.0 | −30.0 | 20.0 | – | basic |"
 
 
 def test_csv_has_six_decimals_empty_cells_and_unix_line_ends() -> None:
@@ -59,7 +59,7 @@ def test_csv_has_six_decimals_empty_cells_and_unix_line_ends() -> None:
     # average (66.6666667 + 0.0000004) / 2
     stream, name = "digits: 4 classes in 2 tasks", '"a ""b"", c"'
     assert tables.summary_csv(summarise([result])).split("\n")[1:] == [
-        f"{stream},{name},{name},{name},top1,4,2,1,33.333334,,0.0,,2e-06,,0.0,,0.0,,0.0,,2.0,",
+        f"{stream},{name},{name},{name},top1,4,2,1,33.333334,,0.0,,2e-06,,0.0,,0.0,,0.0,,2.0,,,,basic",
         "",
     ]
     assert tables.curves_csv(summarise([result])).split("\n") == [
@@ -101,7 +101,7 @@ def test_the_best_competitor_is_bold_and_the_upper_bound_is_not() -> None:
         lines = {line.split(" |")[0]: line for line in tables.summary_markdown(shown).splitlines()}
         # COIL: (90 + 60) / 2 = 75, forgets 30. Finetune: (90 + 40) / 2 = 65, forgets 70. Times are not compared
         assert lines["| COIL"].startswith("| COIL | 1 | **75.0** | **60.0** | – | **60.0** | **30.0** |")
-        assert lines["| COIL"].endswith("| 20.0 |")
+        assert lines["| COIL"].endswith("| 20.0 | – | basic |")
         assert "**" not in lines["| Finetune"]
     assert "| Oracle | 1 | 90.0 |" in tables.summary_markdown(with_bound)
     assert r"\textbf{75.0}" in tables.summary_latex(with_bound)
@@ -119,7 +119,17 @@ def test_training_time_has_the_unit_that_suits_it(seconds: float, shown: str) ->
     text = tables.summary_markdown(summarise([make_result(seconds=seconds)]))  # 2 tasks
     unit, value = shown.split(" | ")
     assert f"Training time {unit}" in text
-    assert text.rstrip().endswith(f"| {value} |")
+    assert text.rstrip().endswith(f"| {value} | – | basic |")
+
+
+def test_the_size_of_the_network_and_the_augmentation_are_shown() -> None:
+    recipe = RECIPE | {"augmentation": {"policy": "trivial", "cutout": 0.3}, "loss": {"mixup": 0.0, "cutmix": 0.5}}
+    streams = summarise([make_result(parameters=1_150_000, recipe=recipe), make_result("coil", parameters=900_000)])
+    assert "| 1.1 | trivial, Cutout, CutMix |" in tables.summary_markdown(streams)
+    assert "| 0.9 | basic |" in tables.summary_markdown(streams)
+    rows = {row["label"]: row for row in read_csv(tables.summary_csv(streams))}
+    assert float(rows["replay"]["parameters_millions_mean"]) == 1.15
+    assert [rows[label]["augmentation"] for label in ("replay", "coil")] == ["trivial, Cutout, CutMix", "basic"]
 
 
 def test_curves_have_a_row_for_each_label_seed_and_step() -> None:
@@ -146,7 +156,7 @@ def test_names_are_escaped_for_each_format() -> None:
         assert f"\n{escaped}" in latex
     for escaped in (r"&lt;/script&gt;&lt;b&gt;", r"a\_b &amp; 50%", r"\$x\^2\$ \{\~\}\#\\\|", "two lines"):
         assert f"\n| {escaped} |" in markdown
-    columns = 2 + len(tables.COLUMNS)
+    columns = 3 + len(tables.COLUMNS)  # with method, seeds and augmentation
     for line in markdown.splitlines()[2:]:
         assert len(re.findall(r"(?<!\\)\|", line)) == columns + 1, "no name adds a column"
     assert {row["label"] for row in read_csv(tables.summary_csv(streams))} >= {"a_b & 50%", "</script><b>"}
@@ -157,12 +167,12 @@ def test_latex_is_a_whole_tabular() -> None:
     assert lines == [
         r"% needs \usepackage{booktabs}",
         "% digits: 4 classes in 2 tasks",
-        r"\begin{tabular}{lrrrrrrrr}",
+        r"\begin{tabular}{lrrrrrrrrrr}",
         r"\toprule",
         "Method & Seeds & Average accuracy & Last accuracy & Nearest mean & Head & Forgetting & Backward transfer & "
-        r"Training time (s) \\",
+        r"Training time (s) & Parameters (M) & Augmentation \\",
         r"\midrule",
-        r"Replay & 1 & 80.0 & 70.0 & -- & 70.0 & 30.0 & $-$30.0 & 20.0 \\",
+        r"Replay & 1 & 80.0 & 70.0 & -- & 70.0 & 30.0 & $-$30.0 & 20.0 & -- & basic \\",
         r"\bottomrule",
         r"\end{tabular}",
     ]

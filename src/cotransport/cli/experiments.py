@@ -126,16 +126,23 @@ def methods(
 
 @app.command(epilog="Example: [bold]cotransport report runs/digits[/]")
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="Folders with runs.", metavar="DIR...")],
+    places: Annotated[list[Path], typer.Argument(help="Folders with runs, or archives of results.", metavar="DIR...")],
     folder: Annotated[
         Path | None, typer.Option("--out", help="Where the report goes.", show_default="the first DIR")
     ] = None,
+    archive: Annotated[
+        Path | None,
+        typer.Option(help="Also write all results, without confusion matrices and plans, into this JSON file."),
+    ] = None,
 ) -> None:
     """Write tables, figures and a page from the results of runs."""
-    from cotransport.experiments.results import find_results
+    from cotransport.experiments.results import Archive, find_results
     from cotransport.report import write_report
 
-    written = write_report(find_results(*folders), folder or folders[0])
+    results = find_results(*places)
+    if archive is not None:
+        Archive.of(results).save(archive)
+    written = write_report(results, folder or _report_folder(places[0]))
     out.print(f"report: [bold]{markup(written.page)}[/]", soft_wrap=True)
 
 
@@ -181,6 +188,11 @@ def visualize(
         _show_boundary(found)
         path = draw_boundary(found, folder or Path("runs") / chosen.name)
         out.print(f"figure: [bold]{markup(path)}[/]", soft_wrap=True)
+
+
+def _report_folder(place: Path) -> Path:
+    """Where the report on a folder or an archive goes: into the folder, or into one beside the archive."""
+    return place.with_suffix("") if place.is_file() else place
 
 
 def _as_yaml(value: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -19,6 +19,9 @@ RESULT = "result.json"
 
 class _Record(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
+
+
+_RecordType = TypeVar("_RecordType", bound=_Record)
 
 
 class SourceShare(_Record):
@@ -108,6 +111,8 @@ class Result(_Record):
     forgetting: float
     forgetting_per_task: list[float | None]
     backward_transfer: float
+    parameters: int | None = None
+    """Number of trained weights of the network after the last task; None in results of earlier releases."""
     confusion: list[list[int]]
     """After the last task: rows are true classes, columns predicted ones, both in order of arrival."""
     environment: dict[str, Any]
@@ -136,29 +141,45 @@ class Result(_Record):
     @classmethod
     def load(cls, path: Path) -> Result:
         """Read a `result.json`."""
-        try:
-            return cls.model_validate_json(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise RunError(f"{path}: cannot be read ({error.strerror})") from None
-        except (ValidationError, UnicodeDecodeError) as error:
-            reason = error.errors()[0] if isinstance(error, ValidationError) else {"msg": str(error), "loc": ()}
-            field = ".".join(str(part) for part in reason["loc"])
-            raise RunError(
-                f"{path}: not a result of a run ({field + ': ' if field else ''}{reason['msg']}). "
-                "Remove it, or run the experiment again with --overwrite"
-            ) from None
+        return _load(cls, path, "a result of a run", "Remove it, or run the experiment again with --overwrite")
 
 
-def find_results(*folders: Path) -> list[Result]:
-    """All results below the folders, sorted by folder name; an error if there is none."""
-    for folder in folders:
-        if not folder.is_dir():
-            raise RunError(f"{folder}: no such folder. Give the --out folder of a run")
-    paths = sorted({path for folder in folders for path in [*folder.glob(RESULT), *folder.glob(f"*/{RESULT}")]})
-    if not paths:
-        names = ", ".join(str(folder) for folder in folders)
+class Archive(_Record):
+    """The results of several runs in one file, without what is large: confusion matrices and transport plans."""
+
+    runs: list[Result]
+
+    @classmethod
+    def of(cls, results: Sequence[Result]) -> Archive:
+        """An archive of results."""
+        return cls(runs=[_without_large_parts(result) for result in results])
+
+    def save(self, path: Path) -> None:
+        """Write the archive as JSON, with a line for each run. A reader sees all of it or nothing."""
+        lines = [json.dumps(run.model_dump(mode="json"), ensure_ascii=False, allow_nan=False) for run in self.runs]
+        write_text(path, '{"runs": [\n' + ",\n".join(lines) + "\n]}\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Archive:
+        """Read an archive."""
+        return _load(cls, path, "an archive of results", "Write it again with `cotransport report --archive`")
+
+
+def find_results(*places: Path) -> list[Result]:
+    """All results in archives and below folders, the latter sorted by folder name; an error if there is none."""
+    archived: list[Result] = []
+    paths: set[Path] = set()
+    for place in places:
+        if place.is_file():
+            archived += Archive.load(place).runs
+        elif place.is_dir():
+            paths |= {*place.glob(RESULT), *place.glob(f"*/{RESULT}")}
+        else:
+            raise RunError(f"{place}: no such folder. Give the --out folder of a run, or an archive of results")
+    if not archived and not paths:
+        names = ", ".join(map(str, places))
         raise RunError(f"{names}: no finished run in it (no {RESULT}). `cotransport run` makes one")
-    return [Result.load(path) for path in paths]
+    return [*archived, *(Result.load(path) for path in sorted(paths))]
 
 
 def with_other_results(results: Sequence[Result], folder: Path) -> list[Result]:
@@ -167,6 +188,23 @@ def with_other_results(results: Sequence[Result], folder: Path) -> list[Result]:
     found = {path.parent.name: path for path in folder.glob(f"*/{RESULT}")}
     others = {name: Result.load(path) for name, path in found.items() if name not in own}
     return [result for _, result in sorted((own | others).items())]
+
+
+def _load(kind: type[_RecordType], path: Path, what: str, remedy: str) -> _RecordType:
+    """Read a record from a JSON file. If it is something else, the error says what it should be, and the remedy."""
+    try:
+        return kind.model_validate_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValidationError, UnicodeDecodeError) as error:
+        reason = error.errors()[0] if isinstance(error, ValidationError) else {"msg": str(error), "loc": ()}
+        field = ".".join(str(part) for part in reason["loc"])
+        raise RunError(f"{path}: not {what} ({field + ': ' if field else ''}{reason['msg']}). {remedy}") from None
+
+
+def _without_large_parts(result: Result) -> Result:
+    steps = [step.model_copy(update={"transport": None}) for step in result.steps]
+    return result.model_copy(update={"steps": steps, "confusion": []})
 
 
 def _number(value: float | None) -> float:

@@ -271,6 +271,7 @@ def _result(recipe: Recipe, one: Run, stream: TaskStream, so_far: _SoFar, job: J
         forgetting=metrics.forgetting(matrix),
         forgetting_per_task=[none_if_nan(value) for value in metrics.forgetting_per_task(matrix).tolist()],
         backward_transfer=metrics.backward_transfer(matrix),
+        parameters=None if so_far.state is None else so_far.state.network.trained_weights,
         confusion=so_far.confusion.tolist(),
         environment=environment(processes_for(recipe.device), threads or None),
     )

@@ -39,6 +39,11 @@ class Network(nn.Module):
         """Length of the feature vectors."""
         return int(self.head.weight.shape[1])
 
+    @property
+    def trained_weights(self) -> int:
+        """Number of weights that training changes."""
+        return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
+
     def forward(self, images: Tensor) -> Output:
         """Features and logits of images (n, 3, h, w) with any dtype."""
         features = self.backbone(self.normalised(images))

@@ -21,7 +21,7 @@ from cotransport.report.confusion import Confusion
 from cotransport.report.origins import Origins
 from cotransport.report.recipes import uses_validation_images
 from cotransport.report.summaries import CANDIDATES, MethodSummary, StreamSummary
-from cotransport.report.tables import COLUMNS, Cell, summary_table
+from cotransport.report.tables import AUGMENTATION, COLUMNS, Cell, summary_table
 from cotransport.report.text import UNDEFINED
 
 Values: TypeAlias = Mapping[str, Any]
@@ -105,7 +105,10 @@ def _stream_values(id_: str, stream: StreamSummary) -> Values:
         "uses_validation_images": uses_validation_images(stream.results[0]),
         "has_bands": any(method.seeds > 1 for method in stream.methods),
         "headings": content.headings,
-        "meanings": [(column.heading, column.meaning) for column in COLUMNS],
+        "meanings": [
+            *((column.heading, column.meaning) for column in COLUMNS),
+            (AUGMENTATION, "the random changes to training images, by the name of their policy"),
+        ],
         "undefined": UNDEFINED,
         "upper_bounds": [method.name for method in stream.upper_bounds],
         "methods": [
@@ -121,7 +124,7 @@ def _method_values(id_: str, stream: StreamSummary, method: MethodSummary, cells
         "name": method.name,
         "colour": method.style.colour,
         "seeds": method.seeds,
-        "cells": [(cell.estimate.text, cell.is_best) for cell in cells],
+        "cells": [(cell.text, cell.is_best) for cell in cells],
         "is_selected": method is stream.competitors[0],
         "has_forgetting": len(stream.tasks) > 1,
         "confusion": method.confusion and _confusion_values(method.confusion),

@@ -27,6 +27,16 @@ def data_set_name(result: Result) -> str:
     return one_line(PurePath(str(setting(result.recipe, "data", "source") or "")).name) or "data"
 
 
+def augmentation_name(result: Result) -> str:
+    """The augmentation in a few words, such as `trivial, Cutout`. Earlier releases had one policy only."""
+    recipe = result.recipe
+    words = [str(setting(recipe, "augmentation", "policy") or "basic")]
+    mixing = [name for name, key in (("Mixup", "mixup"), ("CutMix", "cutmix")) if setting(recipe, "loss", key)]
+    if words != ["strong"] and setting(recipe, "augmentation", "cutout"):
+        words.append("Cutout")
+    return one_line(", ".join([*words, *mixing]))
+
+
 def uses_validation_images(result: Result) -> bool:
     """Whether the evaluation used held-out training images instead of the test images."""
     return setting(result.recipe, "data", "validation") is not None

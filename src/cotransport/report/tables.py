@@ -13,9 +13,10 @@ import pandas as pd
 from cotransport.experiments.results import Result, TaskResult
 from cotransport.report.estimates import Estimate
 from cotransport.report.origins import descending_order, task_transports
+from cotransport.report.recipes import augmentation_name
 from cotransport.report.style import MAX_MAP_CLASSES
 from cotransport.report.summaries import MethodSummary, StreamSummary
-from cotransport.report.text import MINUS, one_decimal
+from cotransport.report.text import MINUS, UNDEFINED, one_decimal
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,16 @@ COLUMNS = (
         better=1,
     ),
     TIME,
+    Column(
+        "parameters_millions",
+        "Parameters (M)",
+        "trained weights of the network after the last task, in millions",
+        lambda result: None if result.parameters is None else result.parameters / 1e6,
+        better=0,
+    ),
 )
+AUGMENTATION = "Augmentation"
+"""Heading of the last column: the random changes to training images."""
 TIME_UNITS = (("h", 3600), ("min", 60), ("s", 1))
 """Units with their seconds, longest first."""
 MAX_SOURCES = 20
@@ -117,10 +127,10 @@ LATEX = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One estimate of the summary table."""
+    """One value of the summary table."""
 
-    estimate: Estimate
-    is_best: bool
+    text: str
+    is_best: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,7 +142,7 @@ class SummaryTable:
 
 
 def summary_table(stream: StreamSummary) -> SummaryTable:
-    """The estimates of all methods. The training time has the unit that suits the longest one."""
+    """The values of all methods. The training time has the unit that suits the longest one."""
     longest = max(_known_means(TIME, stream.methods), default=0.0)
     unit, seconds = next((unit, seconds) for unit, seconds in TIME_UNITS if longest >= 2 * seconds or seconds == 1)
     best = {column.key: _best(column, stream) for column in COLUMNS}
@@ -144,10 +154,10 @@ def summary_table(stream: StreamSummary) -> SummaryTable:
             is_best = method in stream.competitors and one_decimal(estimate.mean) == best[column.key]
             if column is TIME:
                 estimate = Estimate(estimate.mean / seconds, estimate.deviation / seconds)
-            cells.append(Cell(estimate, is_best))
-        rows.append((method, cells))
+            cells.append(Cell(estimate.text, is_best))
+        rows.append((method, [*cells, Cell(augmentation_name(method.results[0]))]))
     headings = [f"{column.heading} ({unit})" if column is TIME else column.heading for column in COLUMNS]
-    return SummaryTable(headings, rows)
+    return SummaryTable([*headings, AUGMENTATION], rows)
 
 
 def summary_csv(streams: Sequence[StreamSummary]) -> str:
@@ -155,6 +165,7 @@ def summary_csv(streams: Sequence[StreamSummary]) -> str:
     columns = [
         *("stream", "label", "name", "method", "metric", "classes", "tasks", "seeds"),
         *(f"{column.key}_{part}" for column in COLUMNS for part in ("mean", "std")),
+        "augmentation",
     ]
     rows: list[list[object]] = []
     for stream in streams:
@@ -162,7 +173,8 @@ def summary_csv(streams: Sequence[StreamSummary]) -> str:
             names = [stream.title, method.label, method.name, method.results[0].method, stream.metric]
             estimates = [column.estimate(method) for column in COLUMNS]
             values = [_round(value) for estimate in estimates for value in (estimate.mean, estimate.deviation)]
-            rows.append([*names, len(stream.classes), len(stream.tasks), method.seeds, *values])
+            sizes = [len(stream.classes), len(stream.tasks), method.seeds]
+            rows.append([*names, *sizes, *values, augmentation_name(method.results[0])])
     return _csv(columns, rows)
 
 
@@ -235,7 +247,7 @@ def _markdown(stream: StreamSummary) -> str:
     content = summary_table(stream)
     lines = [["Method", "Seeds", *content.headings], [":--", *["--:"] * (len(content.headings) + 1)]]
     for method, cells in content.rows:
-        values = [f"**{cell.estimate.text}**" if cell.is_best else cell.estimate.text for cell in cells]
+        values = [f"**{cell.text}**" if cell.is_best else escape_markdown(cell.text) for cell in cells]
         lines.append([escape_markdown(method.name), str(method.seeds), *values])
     rows = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     return f"### {escape_markdown(stream.title)}\n\n{rows}"
@@ -251,9 +263,9 @@ def _latex(stream: StreamSummary) -> str:
 
 
 def _latex_cell(cell: Cell) -> str:
-    if math.isnan(cell.estimate.mean):
+    if cell.text == UNDEFINED:
         return "--"
-    text = cell.estimate.text.replace(MINUS, "$-$").replace("±", r"$\pm$")
+    text = escape_latex(cell.text).replace(MINUS, "$-$").replace("±", r"$\pm$")
     return rf"\textbf{{{text}}}" if cell.is_best else text
 
 
