@@ -55,6 +55,12 @@ def test_gamma_grows_with_the_square_of_the_epoch(
     assert got == pytest.approx([weight * (epoch / 10) ** 2 for epoch in range(10)])
 
 
+def test_gamma_may_have_the_new_classes_share(task: tuple[Network, TaskData], trainer: Trainer) -> None:
+    """Two of five classes are new."""
+    back = transport_back(task, trainer, rt_share="new")
+    assert back.gamma(whole_batch(task[1]), HALFWAY) == pytest.approx(1 / 4 * 2 / 5)
+
+
 def test_the_loss_may_be_limited_to_new_images(task: tuple[Network, TaskData], trainer: Trainer) -> None:
     """Of 12 exemplars and 16 new images. A batch without new images has no loss."""
     batch = whole_batch(task[1])
@@ -83,6 +89,11 @@ def test_the_old_classifier_is_transported_from_the_new_one(
     torch.testing.assert_close(back.classifier(HALFWAY), weights, rtol=1e-4, atol=1e-5)
     expected = network.head.scale * F.normalize(output.features) @ F.normalize(weights).T
     torch.testing.assert_close(back.logits(output, HALFWAY), expected, rtol=1e-4, atol=1e-4)
+    unscaled = TransportBack(Retrospection(rt_weight=1.0, rt_scale="one"), mapping, *task, trainer)
+    unscaled.observe(batch, output, HALFWAY)
+    cosines = unscaled.logits(output, HALFWAY)
+    torch.testing.assert_close(cosines, expected / network.head.scale, rtol=1e-4, atol=1e-5)
+    assert torch.autograd.grad(cosines.sum(), network.head.scale, allow_unused=True) == (None,)
 
 
 def test_the_loss_moves_the_embedding_and_the_new_weights_only(

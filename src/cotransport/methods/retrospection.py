@@ -30,6 +30,12 @@ class Retrospection(Part):
     """Number of steps after which the retrospective plan is computed again; 1 is exactly Algorithm 1."""
     rt_images: Literal["all", "new"] = "all"
     """Images in the retrospective loss: all (Eq. 9), or those of the new classes only."""
+    rt_scale: Literal["head", "one"] = "head"
+    """Factor of the transported classifier's cosines: the head's scale, or 1, exactly as in Eq. 5. With the head's
+    scale, the gradient of the loss is about as many times larger."""
+    rt_share: Literal["one", "new"] = "one"
+    """One more factor of the retrospective loss: 1 (Eq. 9), or the new classes' share of all classes, 1 - lambda, which
+    is also the weight of the cross-entropy in Eq. 3."""
     rt_centres: Literal["running", "exact"] = "running"
     """Where class centres come from: from the features of recent steps (`running`), or from a pass over all images for
     every plan (`exact`), which is slow and is not included in the measured speed of a time budget."""
@@ -59,9 +65,12 @@ class TransportBack:
     def gamma(self, batch: Batch, moment: Moment) -> float:
         """The weight of the retrospective loss: rt_weight (epoch / epochs)^2, which is 0 in the first epoch.
 
-        With `rt_images: new`, it is scaled by the share of the batch that the loss is a mean over.
+        With `rt_images: new`, it is scaled by the share of the batch that the loss is a mean over, and with
+        `rt_share: new` by the new classes' share of all classes.
         """
         gamma = self._settings.rt_weight * (moment.epoch / moment.epochs) ** 2
+        if self._settings.rt_share == "new":
+            gamma *= self._data.new_classes / self._data.classes
         if gamma and self._settings.rt_images == "new":
             return gamma * int((batch.labels >= self._data.old_classes).sum()) / len(batch.labels)
         return gamma
@@ -82,8 +91,10 @@ class TransportBack:
         """Logits (n, old classes) of the transported classifier on the current embedding."""
         import torch
 
+        head = self._network.head
+        of_weights = head.logits if self._settings.rt_scale == "head" else head.products
         with torch.autocast(output.features.device.type, enabled=False):
-            return self._network.head.logits(output.features, self.classifier(moment))
+            return of_weights(output.features, self.classifier(moment))
 
     def classifier(self, moment: Moment) -> Tensor:
         """The transported classifier (old classes, d). It is NaN, as the loss then is, if features are not finite."""

@@ -27,7 +27,11 @@ class Head(nn.Module):
         return self.logits(features, self.weight)
 
     def logits(self, features: Tensor, weight: Tensor) -> Tensor:
-        """The logits (n, classes) of features (n, d) with other weights (classes, d)."""
+        """The logits (n, classes) of features (n, d) with other weights (classes, d), without bias."""
+        return self.scale * self.products(features, weight)
+
+    def products(self, features: Tensor, weight: Tensor) -> Tensor:
+        """The logits before they are scaled."""
         raise NotImplementedError
 
     def grow(self, classes: int) -> None:
@@ -43,11 +47,10 @@ class CosineHead(Head):
         super().__init__(dimension)
         self.scale = nn.Parameter(torch.tensor(float(scale)))
 
-    def logits(self, features: Tensor, weight: Tensor) -> Tensor:
-        """The logits (n, classes) of features (n, d) with other weights (classes, d)."""
+    def products(self, features: Tensor, weight: Tensor) -> Tensor:
+        """Cosines (n, classes) between features (n, d) and weights (classes, d)."""
         with torch.autocast(features.device.type, enabled=False):  # half precision is too coarse for logits
-            units = F.normalize(features.to(weight.dtype))
-            return self.scale * F.linear(units, F.normalize(weight))
+            return F.linear(F.normalize(features.to(weight.dtype)), F.normalize(weight))
 
 
 class LinearHead(Head):
@@ -63,10 +66,10 @@ class LinearHead(Head):
         logits = super().forward(features)
         return logits if self.bias is None else logits + self.bias
 
-    def logits(self, features: Tensor, weight: Tensor) -> Tensor:
-        """The logits (n, classes) of features (n, d) with other weights (classes, d), without bias."""
+    def products(self, features: Tensor, weight: Tensor) -> Tensor:
+        """Dot products (n, classes) of features (n, d) with weights (classes, d)."""
         with torch.autocast(features.device.type, enabled=False):
-            return self.scale * F.linear(features.to(weight.dtype), weight)
+            return F.linear(features.to(weight.dtype), weight)
 
     def grow(self, classes: int) -> None:
         """Add `classes` new classes with random weights, and with a bias of zero if the head has one."""
