@@ -21,6 +21,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "evaluation": learning.evaluation,
     "arithmetic": learning.arithmetic,
     "batches": learning.batches,
+    "augmentation": learning.augmentation,
     "classes": learning.classes,
     "decoding": process.decoding,
     "prediction": process.prediction,

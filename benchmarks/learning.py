@@ -104,11 +104,12 @@ def fixed_batch(size: int, classes: int, batch_size: int = BATCH) -> Batch:
     return all_batches(noise(batch_size, size, classes), AUGMENTATION, batch_size)
 
 
-def all_batches(data: LabelledImages, settings: Augmentation, batch_size: int = BATCH) -> Batch:
+def all_batches(data: LabelledImages, settings: Augmentation, batch_size: int = BATCH, *, loss: Loss = Loss()) -> Batch:
     """The last batch of an epoch, after all the others."""
     batches = training_batches(
         data,
         settings=settings,
+        loss=loss,
         batch_size=batch_size,
         epochs=1,
         seed=0,
@@ -280,6 +281,26 @@ def arithmetic() -> Iterator[Figure]:
 def cross_entropy(batch: Batch, output: Output, moment: Moment) -> Tensor:
     """Eq. 1."""
     return F.cross_entropy(output.logits, batch.labels)
+
+
+def augmentation() -> Iterator[Figure]:
+    """All that makes a batch, with each policy and with mixing, as a share of a training step on the fast net."""
+    data, network, plain = noise(16 * BATCH, 32, 10), make_network("fast", 32, 10), Loss()
+    train = ideal_training(network, Objective(cross_entropy), fixed_batch(32, 10), 16)
+    cases = {
+        "basic": (AUGMENTATION, plain),
+        "trivial": (Augmentation(policy="trivial", padding="reflect"), plain),
+        "trivial, Cutout and CutMix": (
+            Augmentation(policy="trivial", padding="reflect", cutout=0.3),
+            Loss(cutmix=0.5),
+        ),
+        "strong": (Augmentation.model_validate({"policy": "strong", "padding": "reflect"}), plain),
+    }
+    for name, (settings, loss) in cases.items():
+        seconds = in_turns({"train": train, "pipeline": partial(all_batches, data, settings, loss=loss)}, rounds=8)
+        share = 1 / (1 + ratio(seconds, "train", "pipeline"))
+        note = f"{1000 * undisturbed(seconds['pipeline']) / 16:.1f} ms a batch"
+        yield Figure("augmentation", f"{name}, share of a training step", share, at_most=0.1, note=note)
 
 
 def batches() -> Iterator[Figure]:
