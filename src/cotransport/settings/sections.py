@@ -219,21 +219,18 @@ class Loss(Settings):
         return self
 
 
-POLICIES: dict[str, dict[str, float | bool]] = {
-    "none": {"crop_padding": 0, "min_area": 1, "flip": False},
-    "basic": {},
-    "trivial": {},
-    "strong": {
-        "rotation": 15,
-        "shear": 0.15,
-        "zoom": 0.15,
-        "brightness": 0.3,
-        "contrast": 0.3,
-        "saturation": 0.3,
-        "cutout": 0.4,
-    },
+STRONG = {
+    "rotation": 15,
+    "shear": 0.15,
+    "zoom": 0.15,
+    "brightness": 0.3,
+    "contrast": 0.3,
+    "saturation": 0.3,
+    "cutout": 0.4,
 }
-"""The values that a policy of `Augmentation` sets."""
+"""What the augmentation policy `strong` sets, where a setting is not given."""
+NO_AUGMENTATION = {"crop_padding": 0, "min_area": 1, "flip": False, **dict.fromkeys(STRONG, 0)}
+"""What the augmentation policy `none` sets, also where a setting is given."""
 Change = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -243,7 +240,7 @@ class Augmentation(Settings):
     policy: Literal["none", "basic", "trivial", "strong"] = "basic"
     """A named set of changes. `none`: no changes. `basic`: crops and flips. `trivial`: `basic`, and one random change
     of random strength for each image (TrivialAugment; Müller and Hutter, 2021). `strong`: `basic`, and rotation, shear,
-    zoom, colours and Cutout, all at once. The settings below change the policy where they are given."""
+    zoom, colours and Cutout, all at once. The settings below change the policy, except for `none`."""
     crop_padding: Annotated[int, Field(ge=0, le=LARGEST_IMAGE // 8)] = 4
     """Images in memory: pad each side by this many pixels, then cut out a random window of the original size."""
     padding: Literal["zero", "reflect"] = "zero"
@@ -275,7 +272,7 @@ class Augmentation(Settings):
         if not isinstance(values, Mapping):
             return values
         policy = values.get("policy")
-        return {**(POLICIES.get(policy, {}) if isinstance(policy, str) else {}), **values}
+        return {**(STRONG if policy == "strong" else {}), **values, **(NO_AUGMENTATION if policy == "none" else {})}
 
 
 class PredictionSettings(Settings):

@@ -1,0 +1,65 @@
+"""Whether one method is better than another by more than chance, from runs with the same seeds."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from cotransport.metrics import Floats
+from cotransport.report.estimates import Estimate
+from cotransport.report.summaries import MethodSummary
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The differences between two methods on one stream, in percentage points. Each pair of runs shares a seed."""
+
+    average: Estimate
+    """Difference of the average accuracies: mean and deviation over seeds."""
+    last: Estimate
+    """Difference of the last accuracies."""
+    p_over_seeds: float
+    """Probability of such a mean difference of the average accuracies by chance: paired t-test over seeds. NaN with one
+    seed."""
+    p_over_tasks: float
+    """The same by Wilcoxon's signed-rank test over all seeds and all tasks but the first. The tasks of a run are not
+    independent of each other, so this probability is too low. NaN if nothing differs."""
+
+
+def compare(method: MethodSummary, other: MethodSummary) -> Comparison | None:
+    """How much better `method` is than `other`; None if they share no seed."""
+    own, others = ({result.seed: result for result in one.results} for one in (method, other))
+    pairs = [(own[seed], others[seed]) for seed in own if seed in others]
+    if not pairs:
+        return None
+    averages = np.array([one.average_incremental_accuracy - two.average_incremental_accuracy for one, two in pairs])
+    steps = np.array([np.array(one.curve)[1:] - np.array(two.curve)[1:] for one, two in pairs]).flatten()
+    return Comparison(
+        average=Estimate.of(averages),
+        last=Estimate.of(one.last_accuracy - two.last_accuracy for one, two in pairs),
+        p_over_seeds=t_test(averages),
+        p_over_tasks=signed_rank_test(steps[~np.isnan(steps)]),
+    )
+
+
+def t_test(differences: Floats) -> float:
+    """Two-sided p-value of the t-test that the mean of paired differences is zero; NaN if it is undefined."""
+    from scipy.stats import ttest_1samp  # it takes a while to import
+
+    if len(differences) < 2 or not np.ptp(differences):
+        return math.nan
+    return float(ttest_1samp(differences, 0.0).pvalue)
+
+
+def signed_rank_test(differences: Floats) -> float:
+    """Two-sided p-value of Wilcoxon's signed-rank test of paired differences; NaN if all are zero."""
+    from scipy.stats import wilcoxon
+
+    if not differences.any():
+        return math.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few pairs: the value is then approximate
+        return float(wilcoxon(differences).pvalue)
