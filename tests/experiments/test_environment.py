@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -25,6 +26,20 @@ def test_releases_device_and_command_are_recorded(monkeypatch: pytest.MonkeyPatc
     assert found["python"] == platform.python_version()
     assert found["torch"] == torch.__version__
     assert (found["device"], found["processes"]) == ("cpu", 1)
+
+
+@pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="only Linux has this file")
+def test_the_processor_is_the_one_that_the_system_names() -> None:
+    assert str(environment(PROCESSES)["processor"]) in Path("/proc/cpuinfo").read_text(encoding="utf-8")
+
+
+def test_a_system_that_names_no_processor_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "read_text", fail)
+    monkeypatch.setattr(platform, "processor", lambda: "some processor")
+    assert environment(PROCESSES)["processor"] == "some processor"
 
 
 def test_recorded_threads_count_rather_than_those_of_this_process() -> None:

@@ -26,11 +26,22 @@ def environment(processes: Processes, threads: int | None = None) -> dict[str, A
         "torch": torch.__version__,
         "numpy": np.__version__,
         "platform": platform.platform(),
+        "processor": _processor(),
         "device": str(processes.device),
         "processes": processes.count,
         "threads": threads or torch.get_num_threads(),
         "cores": os.cpu_count(),
     }
+
+
+def _processor() -> str:
+    """The name of the processor; empty if the system does not tell it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
 
 
 def _commit() -> str | None:

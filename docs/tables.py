@@ -1,0 +1,130 @@
+"""Writes the tables of measured results in the README and in these pages from the archives `results/*.json`.
+
+A table stands between the comments `<!-- table: NAME -->` and `<!-- end of table -->`. `python docs/tables.py` writes
+all of them anew, and a test checks that they agree with the archives. NAME is one of:
+
+- `ARCHIVE`: every method with its measures, the best average first.
+- `ARCHIVE against LABEL`: every other method's paired differences to one method.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from cotransport.experiments.results import Result, find_results
+from cotransport.report.aggregate import summarise
+from cotransport.report.comparison import compare
+from cotransport.report.estimates import Estimate
+from cotransport.report.recipes import augmentation_name
+from cotransport.report.summaries import MethodSummary, StreamSummary
+from cotransport.report.tables import AVERAGE, FORGETTING, LAST, TIME, escape_markdown
+from cotransport.report.text import MINUS, UNDEFINED
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+TABLE = re.compile(r"(<!-- table: ([^>]*) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+MEASURES = ("average", "last", "forgetting", "head", "nearest mean", "minutes", "parameters", "augmentation", "seeds")
+"""Headings of a table of methods. `head` and `nearest mean` are averages over the tasks, by that prediction."""
+
+
+def main() -> None:
+    """Write all tables anew."""
+    for page in PAGES:
+        page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def with_tables(text: str) -> str:
+    """A page with its tables written anew."""
+    return TABLE.sub(lambda found: f"{found[1]}{table(found[2])}{found[3]}", text)
+
+
+def table(name: str) -> str:
+    """A table by its name, followed by where its numbers come from."""
+    archive, _, baseline = name.partition(" against ")
+    results = find_results(ROOT / "results" / f"{archive}.json")
+    (stream,) = summarise(results)
+    rows = differences(stream, baseline) if baseline else measures(stream)
+    lines = [" | ".join(row) for row in rows]
+    return "\n".join(["", *(f"| {line} |" for line in lines), "", *source(results), ""])
+
+
+def measures(stream: StreamSummary) -> Iterable[list[str]]:
+    """The rows of a table of methods."""
+    yield ["", *MEASURES]
+    yield ["---"] * (1 + len(MEASURES))
+    for method in stream.methods:
+        first = method.results[0]
+        yield [
+            escape_markdown(method.name),
+            *(column.estimate(method).text for column in (AVERAGE, LAST, FORGETTING)),
+            mean_over_tasks(method, "head_top1").text,
+            mean_over_tasks(method, "ncm_top1").text,
+            f"{TIME.estimate(method).mean / 60:.0f}",
+            UNDEFINED if first.parameters is None else f"{first.parameters / 1e6:.1f} M",
+            augmentation_name(first),
+            str(method.seeds),
+        ]
+
+
+def mean_over_tasks(method: MethodSummary, key: str) -> Estimate:
+    """An accuracy of each task's result, averaged over the tasks; over the seeds, mean and deviation."""
+    values = [[getattr(step, key) for step in result.steps] for result in method.results]
+    return Estimate.of(None if None in run else sum(run) / len(run) for run in values)
+
+
+def differences(stream: StreamSummary, baseline: str) -> Iterable[list[str]]:
+    """The rows of a table of paired differences."""
+    (base,) = [method for method in stream.methods if method.label == baseline]
+    yield ["", "average", "last", "p over seeds", "p over seeds and tasks", "seeds"]
+    yield ["---"] * 6
+    for method in stream.methods:
+        found = None if method is base else compare(method, base)
+        if found is not None:
+            texts = [signed(found.average), signed(found.last)]
+            values = [probability(found.p_over_seeds), probability(found.p_over_tasks)]
+            seeds = {result.seed for result in method.results} & {result.seed for result in base.results}
+            yield [escape_markdown(method.name), *texts, *values, str(len(seeds))]
+
+
+def signed(estimate: Estimate) -> str:
+    """A difference with its sign."""
+    return estimate.text if estimate.text.startswith((MINUS, UNDEFINED)) else f"+{estimate.text}"
+
+
+def probability(value: float) -> str:
+    """A probability with two decimals."""
+    return UNDEFINED if math.isnan(value) else "below 0.01" if value < 0.01 else f"{value:.2f}"
+
+
+def source(results: Iterable[Result]) -> list[str]:
+    """Where the numbers come from: recipe, seeds, commits and machine."""
+    recipes, seeds, commits, machines = (
+        list(dict.fromkeys(values))
+        for values in zip(
+            *(
+                (
+                    str(result.recipe.get("name")),
+                    str(result.seed),
+                    str(result.environment.get("commit")),
+                    machine(result),
+                )
+                for result in results
+            ),
+            strict=True,
+        )
+    )
+    names = ", ".join(f"`cotransport run {name}`" for name in recipes)
+    return [f"*{names}; seeds {', '.join(sorted(seeds))}; commits {', '.join(commits)}; {', '.join(machines)}.*"]
+
+
+def machine(result: Result) -> str:
+    """The processor and threads that a run used."""
+    threads, processor = result.environment.get("threads"), result.environment.get("processor")
+    return f"{threads} {'thread' if threads == 1 else 'threads'} of {processor or result.environment.get('device')}"
+
+
+if __name__ == "__main__":
+    main()
