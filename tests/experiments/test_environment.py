@@ -25,7 +25,7 @@ def test_releases_device_and_command_are_recorded(monkeypatch: pytest.MonkeyPatc
     assert found["command"] == "cotransport run digits"
     assert found["python"] == platform.python_version()
     assert found["torch"] == torch.__version__
-    assert (found["device"], found["processes"]) == ("cpu", 1)
+    assert (found["device"], found["processes"], found["precision"]) == ("cpu", 1, "32-true")
 
 
 @pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="only Linux has this file")

@@ -28,6 +28,7 @@ def environment(processes: Processes, threads: int | None = None) -> dict[str, A
         "platform": platform.platform(),
         "processor": _processor(),
         "device": str(processes.device),
+        "precision": processes.precision,
         "processes": processes.count,
         "threads": threads or torch.get_num_threads(),
         "cores": os.cpu_count(),

@@ -69,9 +69,14 @@ class Processes:
         """Whether this is the process that decides, writes files and prints for all of them."""
         return self.shard.rank == 0
 
+    @property
+    def precision(self) -> Precision:
+        """The precision of the computations."""
+        return chosen_precision(self._settings)
+
     def autocast(self) -> AbstractContextManager[Any]:
         """The context in which networks compute in the chosen precision."""
-        is_plain = self._alone_on_cpu and chosen_precision(self._settings) == "32-true"
+        is_plain = self._alone_on_cpu and self.precision == "32-true"
         return nullcontext() if is_plain else self.fabric.autocast()
 
     def decide_once(self, decide: Callable[[], T]) -> T:
