@@ -1,13 +1,17 @@
 """Streams of tasks: the order of classes, their split into tasks, and the images of each task."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
 from cotransport.data import DataSet
 from cotransport.errors import ConfigError
 from cotransport.experiments.stream import TaskStream, class_order, split_classes
 from cotransport.settings.sections import StreamSettings
 from tests.conftest import blobs
+from tests.helpers import pixels
 
 LETTERS = tuple("abcdefghij")
 
@@ -98,6 +102,15 @@ def test_a_task_has_the_training_images_of_its_own_classes(stream: TaskStream) -
 def test_a_task_has_the_test_images_of_all_classes_seen(stream: TaskStream) -> None:
     assert stream[1].seen_test.classes == ("class 3", "class 1", "class 0")
     assert stream[1].seen_test.counts().tolist() == [2, 2, 2]
+
+
+def test_later_tasks_may_have_few_images(stream: TaskStream) -> None:
+    few = replace(stream, later_images=3)
+    assert [task.train.counts().tolist() for task in few] == [[4, 4], [3], [3, 3]]
+    assert [len(task.seen_test) for task in few] == [4, 6, 10]  # test images are not reduced
+    whole = pixels(stream[2].train.images)  # the images of both classes, in the source's order
+    assert torch.equal(pixels(few[2].train.images), whole[[0, 1, 2, 4, 5, 6]])
+    assert [len(task.train) for task in replace(stream, later_images=9)] == [8, 4, 8]
 
 
 def test_a_stream_can_be_iterated_again(stream: TaskStream) -> None:

@@ -36,6 +36,14 @@ def test_the_fast_nets_stem_whitens_patches() -> None:
     torch.testing.assert_close(covariance, torch.diag(variances / (variances + 0.05)), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("last_relu", [True, False])
+def test_features_are_negative_only_without_the_last_relu(last_relu: bool) -> None:
+    torch.manual_seed(0)
+    backbone = backbones.build(Backbone(name="fast", width=8, last_relu=last_relu), 32).eval()
+    lowest = backbone(torch.randn(64, 3, 32, 32)).min().item()
+    assert lowest >= 0 if last_relu else lowest < 0
+
+
 def test_the_fast_nets_stem_is_not_trained() -> None:
     backbone = FastNet(8, 32)
     assert "stem" in backbone.state_dict()

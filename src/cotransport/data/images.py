@@ -143,6 +143,11 @@ class LabelledImages:
         indices = torch.nonzero(torch.isin(self.labels, torch.tensor(wanted, dtype=torch.int64))).flatten()
         return self.take(indices).renumbered(tuple(self.classes[number] for number in wanted))
 
+    def first_of_each_class(self, count: int) -> LabelledImages:
+        """The first `count` images of each class, or all if it has fewer. The images keep their order."""
+        kept = [torch.nonzero(self.labels == number).flatten()[:count] for number in range(len(self.classes))]
+        return self.take(torch.cat(kept).sort().values)
+
     def renumbered(self, classes: tuple[Label, ...]) -> LabelledImages:
         """The same images, with labels that are positions in `classes`.
 

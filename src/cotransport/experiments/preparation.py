@@ -89,8 +89,9 @@ def expected_work(recipe: Recipe, method: Method, stream: TaskStream) -> list[fl
     budget = method.budget(recipe.memory)
     work: list[float] = []
     old: list[int] = []
-    for task in stream.split:
-        new = [int(counts[label]) for label in task]
+    for number, task in enumerate(stream.split):
+        limit = stream.later_images if number and stream.later_images is not None else max(counts)
+        new = [min(int(counts[label]), int(limit)) for label in task]
         quota = max(counts) if budget is None else budget.quota(max(1, len(old)))
         work.append(recipe.schedule.epochs * (sum(new) + sum(min(int(quota), count) for count in old)))
         old += new

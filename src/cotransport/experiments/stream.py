@@ -96,6 +96,8 @@ class TaskStream:
 
     data: DataSet
     split: Split
+    later_images: int | None = None
+    """Training images of each class in all tasks after the first; None for all."""
 
     def __len__(self) -> int:
         return len(self.split)
@@ -108,6 +110,8 @@ class TaskStream:
         own = self.split[number]
         seen = [label for task in self.split[: number + 1] for label in task]
         train = self.data.train.select_classes(own)
+        if number and self.later_images is not None:
+            train = train.first_of_each_class(self.later_images)
         return Task(number, train.classes, train, self.data.test.select_classes(seen))
 
     def __iter__(self) -> Iterator[Task]:

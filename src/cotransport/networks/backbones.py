@@ -20,7 +20,7 @@ from cotransport.settings.sections import Backbone, check_backbone_name
 
 def fast(settings: Backbone, image_size: int) -> FastNet:
     """The fast net."""
-    return FastNet(settings.width, image_size)
+    return FastNet(settings.width, image_size, last_relu=settings.last_relu)
 
 
 BACKBONES: dict[str, Callable[[Backbone, int], nn.Module]] = {

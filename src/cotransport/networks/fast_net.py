@@ -19,8 +19,9 @@ STEM_RIDGE = 0.05
 class FastBlock(nn.Module):
     """Convolution, max-pooling, norm and ReLU, followed by `residuals` residual convolutions."""
 
-    def __init__(self, inputs: int, outputs: int, *, pool: bool, residuals: int) -> None:
+    def __init__(self, inputs: int, outputs: int, *, pool: bool, residuals: int, relu: bool = True) -> None:
         super().__init__()
+        self.relu = nn.ReLU(inplace=True) if relu else nn.Identity()
         self.conv = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
         self.pool = nn.MaxPool2d(2) if pool else nn.Identity()  # first, so that the norm has fewer pixels
         self.norm = nn.BatchNorm2d(outputs)
@@ -33,7 +34,7 @@ class FastBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, inputs, h, w) -> (n, outputs, h / 2, w / 2), rounded down; without pooling (n, outputs, h, w)."""
-        x = F.relu(self.norm(self.pool(self.conv(x))), inplace=True)
+        x = self.relu(self.norm(self.pool(self.conv(x))))
         for residual in self.residuals:
             x = x + residual(x)
         return x
@@ -49,7 +50,7 @@ class FastNet(nn.Module):
     stem: Tensor
     """(filters, 3, side, side)."""
 
-    def __init__(self, width: int, image_size: int) -> None:
+    def __init__(self, width: int, image_size: int, *, last_relu: bool = True) -> None:
         super().__init__()
         side, self.stride = (4, 2) if image_size > TINY else (3, 1)
         self.register_buffer("stem", torch.randn(STEM_FILTERS, 3, side, side) / (side * 3**0.5))
@@ -59,7 +60,8 @@ class FastNet(nn.Module):
             resolution = -(-resolution // 2)
         for outputs, residuals in ((width, 1), (2 * width, 1), (4 * width, 0)):
             pool = resolution >= 4  # with a single pixel and a single image, a norm could not be trained
-            blocks.append(FastBlock(inputs, outputs, pool=pool, residuals=residuals))
+            relu = last_relu or outputs < 4 * width
+            blocks.append(FastBlock(inputs, outputs, pool=pool, residuals=residuals, relu=relu))
             resolution, inputs = resolution // 2 if pool else resolution, outputs
         self.reductions, self.blocks = nn.Sequential(*reductions), nn.Sequential(*blocks)
         for module in self.blocks.modules():

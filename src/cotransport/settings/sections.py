@@ -59,6 +59,8 @@ class StreamSettings(Settings):
     """Seed of the NumPy permutation that shuffles the classes; null keeps the order of the source."""
     subset: Positive | None = None
     """Use only this many classes: the first ones after shuffling."""
+    later_images: Positive | None = None
+    """Number of training images of each class in all tasks after the first: its first ones. By default, all."""
 
     @model_validator(mode="after")
     def _one_way_to_split(self) -> StreamSettings:
@@ -106,6 +108,8 @@ class Backbone(Settings):
     size: `small` up to 64 pixels."""
     width: Positive = 64
     """fast: number of channels in the first block. The later blocks have two and four times as many."""
+    last_relu: bool = True
+    """fast: end with a ReLU, so that features are not negative. Without it, all features may be negative too."""
     dimension: Positive | None = None
     """Length of the features, made by a linear layer and a norm after the network. By default, the length that the
     network gives, without these layers."""
