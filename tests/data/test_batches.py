@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,28 +17,33 @@ from cotransport.data import (
     EncodedImages,
     Images,
     LabelledImages,
+    Mixed,
     PixelImages,
     Shard,
+    Vectors,
     evaluation_chunks,
     steps_per_epoch,
     training_batches,
 )
 from cotransport.data.augmentation import draw
 from cotransport.data.decoding import Encoded, decode
+from cotransport.data.mixing import draw_mixture
 from cotransport.errors import DataError
-from cotransport.settings.sections import Augmentation
+from cotransport.settings.sections import Augmentation, Loss
 from cotransport.system.randomness import generator
 from tests.data.helpers import numbered, photos, png
 
 CPU = torch.device("cpu")
 NOTHING = Augmentation(crop_padding=0, flip=False, min_area=1)
 """No random changes, so that images can be recognised."""
+MIXED = Loss(mixup=0.4, cutmix=0.4)
 
 
 def batches_of(
     data: LabelledImages,
     *,
     augmentation: Augmentation = NOTHING,
+    loss: Loss = Loss(),
     batch_size: int = 128,
     epochs: int = 1,
     first_step: int = 0,
@@ -50,6 +56,7 @@ def batches_of(
         training_batches(
             data,
             settings=augmentation,
+            loss=loss,
             batch_size=batch_size,
             epochs=epochs,
             first_step=first_step,
@@ -72,6 +79,10 @@ def assert_same(one: Sequence[Batch], other: Sequence[Batch]) -> None:
         assert torch.equal(a.images, b.images)
         assert torch.equal(a.labels, b.labels)
         assert (a.weight, a.total) == (b.weight, b.total)
+        assert (a.mixed is None) == (b.mixed is None)
+        if a.mixed is not None and b.mixed is not None:
+            assert torch.equal(a.mixed.labels, b.mixed.labels)
+            assert torch.equal(a.mixed.share, b.mixed.share)
 
 
 class TestEpochs:
@@ -101,7 +112,7 @@ class TestEpochs:
     @pytest.mark.parametrize("first_step", [0, 1, 3, 5, 6])
     def test_a_training_may_start_at_any_step(self, first_step: int) -> None:
         for data in (numbered(20), photos(20)):
-            options = {"augmentation": Augmentation(brightness=0.3), "batch_size": 8, "epochs": 2}
+            options: dict[str, Any] = {"augmentation": Augmentation(brightness=0.3), "batch_size": 8, "epochs": 2}
             assert_same(batches_of(data, **options, first_step=first_step), batches_of(data, **options)[first_step:])
 
     def test_images_belong_to_their_labels(self) -> None:
@@ -139,7 +150,7 @@ class TestEpochs:
     def test_the_global_generator_is_not_changed(self) -> None:
         before = torch.get_rng_state()
         batches_of(photos(3), augmentation=Augmentation())
-        batches_of(numbered(3), augmentation=Augmentation())
+        batches_of(numbered(3), augmentation=Augmentation(policy="trivial"), loss=MIXED)
         assert torch.equal(torch.get_rng_state(), before)
 
     def test_augmentation_differs_between_steps_and_epochs(self) -> None:
@@ -182,7 +193,7 @@ class TestShards:
     @pytest.mark.parametrize("make", [numbered, photos], ids=["pixels", "encoded"])
     def test_shards_together_are_the_global_batch(self, processes: int, make: Callable[[int], LabelledImages]) -> None:
         data = make(22)
-        options = {"augmentation": Augmentation(brightness=0.3), "batch_size": 8, "epochs": 2}
+        options: dict[str, Any] = {"augmentation": Augmentation(brightness=0.3), "batch_size": 8, "epochs": 2}
         whole = batches_of(data, **options)
         shards = [batches_of(data, **options, shard=Shard(rank, processes)) for rank in range(processes)]
         for step, batch in enumerate(whole):
@@ -211,10 +222,115 @@ class TestShards:
         assert (batch.weight, len(batch.images), batch.total) == (0.0, 1, 1)
 
 
+def flat(count: int, side: int = 8) -> LabelledImages:
+    """Grey images of one value, which is also their label."""
+    pixels = torch.arange(count, dtype=torch.uint8).reshape(count, 1, 1, 1).expand(count, side, side, 3)
+    return LabelledImages(PixelImages(pixels), torch.arange(count), tuple(range(count)))
+
+
+def mixed_of(batch: Batch) -> Mixed:
+    assert batch.mixed is not None
+    return batch.mixed
+
+
+class TestMixing:
+    def test_without_mixing_there_are_no_second_labels(self) -> None:
+        for data in (numbered(20), photos(20)):
+            assert all(batch.mixed is None for batch in batches_of(data, batch_size=8))
+
+    def test_blended_images_have_their_partners_label(self) -> None:
+        for batch in batches_of(flat(100), loss=Loss(mixup=1), batch_size=30):
+            labels, share = mixed_of(batch)
+            expected = (1 - share) * batch.labels + share * labels
+            assert torch.allclose(batch.images, expected[:, None, None, None].expand_as(batch.images), atol=1e-3)
+            assert sorted(labels.tolist()) == sorted(batch.labels.tolist())  # partners are of the same batch
+            assert (labels != batch.labels).float().mean() > 0.8
+
+    def test_pasted_rectangles_have_their_partners_label(self) -> None:
+        for batch in batches_of(flat(100), loss=Loss(cutmix=1), batch_size=30):
+            labels, share = mixed_of(batch)
+            for image, first, second, part in zip(batch.images, batch.labels, labels, share, strict=True):
+                if first == second:  # an image is its own partner
+                    assert (image == first).all()
+                    continue
+                assert ((image == first) | (image == second)).all()
+                assert (image == second).float().mean().item() == pytest.approx(part.item())
+            assert share.max() > 0.3
+
+    def test_mixing_changes_neither_the_order_nor_the_other_images(self) -> None:
+        options: dict[str, Any] = {"augmentation": Augmentation(policy="strong"), "batch_size": 30}
+        for data in (flat(100), photos(100)):
+            pairs = zip(batches_of(data, **options), batches_of(data, **options, loss=Loss(mixup=0.4)), strict=True)
+            for plain, mixed in pairs:
+                assert torch.equal(plain.labels, mixed.labels)
+                left_alone = mixed_of(mixed).share == 0
+                assert 5 < left_alone.sum() < 28
+                assert torch.equal(plain.images[left_alone], mixed.images[left_alone])
+
+    @pytest.mark.parametrize("augmentation", [NOTHING, Augmentation(policy="strong"), Augmentation(policy="trivial")])
+    @pytest.mark.parametrize("processes", [2, 3, 10])
+    @pytest.mark.parametrize("make", [flat, photos], ids=["pixels", "encoded"])
+    def test_shards_together_are_the_global_batch(
+        self, processes: int, make: Callable[[int], LabelledImages], augmentation: Augmentation
+    ) -> None:
+        options: dict[str, Any] = {"augmentation": augmentation, "loss": MIXED, "batch_size": 8, "epochs": 2}
+        data = make(22)
+        whole = batches_of(data, **options)
+        for rank in range(processes):
+            for part, batch in zip(batches_of(data, **options, shard=Shard(rank, processes)), whole, strict=True):
+                own = slice(rank, None, processes) if rank < batch.total else slice(0, 1)  # the first, with weight 0
+                assert part.total == batch.total
+                assert torch.equal(part.images, batch.images[own])
+                assert torch.equal(part.labels, batch.labels[own])
+                assert torch.equal(mixed_of(part).labels, mixed_of(batch).labels[own])
+                assert torch.equal(mixed_of(part).share, mixed_of(batch).share[own])
+
+    @pytest.mark.parametrize("first_step", [1, 3, 5])
+    @pytest.mark.parametrize("make", [flat, photos], ids=["pixels", "encoded"])
+    def test_a_training_may_start_at_any_step(self, first_step: int, make: Callable[[int], LabelledImages]) -> None:
+        options: dict[str, Any] = {"augmentation": Augmentation(policy="strong"), "loss": MIXED, "batch_size": 8}
+        whole = batches_of(make(20), **options, epochs=2)
+        assert_same(batches_of(make(20), **options, epochs=2, first_step=first_step), whole[first_step:])
+
+    def test_every_step_mixes_anew(self) -> None:
+        shares = [mixed_of(batch).share.tolist() for batch in batches_of(flat(20), loss=MIXED, batch_size=10, epochs=2)]
+        assert all(one != two for i, one in enumerate(shares) for two in shares[:i])
+
+    def test_the_drawn_partners_are_mixed_in(self) -> None:
+        """Their numbers have a place of their own, so that they do not depend on those of the augmentation."""
+        (batch,) = batches_of(flat(40), loss=MIXED)
+        mixture = draw_mixture(MIXED, 40, generator(5, 0, 0, 2, 0))  # seed, place, epoch, mixture, step
+        assert mixture is not None
+        assert torch.equal(mixed_of(batch).labels, batch.labels[mixture.partner])
+
+    @pytest.mark.parametrize("make", [flat, photos], ids=["pixels", "encoded"])
+    def test_the_policy_none_changes_nothing_whatever_else_is_set(self, make: Callable[[int], LabelledImages]) -> None:
+        loud = Augmentation(policy="none", crop_padding=1, flip=True, rotation=90, cutout=0.9)
+        assert_same(batches_of(make(8), augmentation=loud), batches_of(make(8), augmentation=NOTHING))
+
+    def test_features_are_never_mixed(self) -> None:
+        features = torch.rand(20, 5, generator=torch.Generator().manual_seed(0))
+        data = LabelledImages(Vectors(features), torch.arange(20), tuple(range(20)))
+        shards = [Shard(rank, 3) for rank in range(3)]  # no process is given the images of another one, as partners
+        batches = [batch for shard in shards for batch in batches_of(data, loss=MIXED, batch_size=8, shard=shard)]
+        assert sorted(labels_of(batches)) == list(range(20))
+        for batch in batches:
+            assert batch.mixed is None
+            assert torch.equal(batch.images, features[batch.labels])
+
+    @pytest.mark.parametrize("make", [flat, photos], ids=["pixels", "encoded"])
+    def test_mixed_images_are_channels_last(self, make: Callable[[int], LabelledImages]) -> None:
+        for shard in (Shard(), Shard(1, 3)):
+            (batch,) = batches_of(make(8), loss=MIXED, shard=shard)
+            assert batch.images.is_contiguous(memory_format=torch.channels_last)
+
+
 class TestWorkers:
     def test_batches_do_not_depend_on_workers(self) -> None:
-        data, options = photos(30), {"augmentation": Augmentation(brightness=0.2), "batch_size": 7, "epochs": 2}
-        assert_same(batches_of(data, **options, workers=0), batches_of(data, **options, workers=2))
+        data = photos(30)
+        options: dict[str, Any] = {"augmentation": Augmentation(brightness=0.2), "batch_size": 7, "epochs": 2}
+        for loss in (Loss(), MIXED):
+            assert_same(*(batches_of(data, **options, loss=loss, workers=workers) for workers in (0, 2)))
 
     @pytest.mark.parametrize("workers", [0, 2])
     def test_a_damaged_image_keeps_its_message(self, workers: int) -> None:

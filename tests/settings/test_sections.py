@@ -1,20 +1,23 @@
 import inspect
+from typing import Any
 
 import pytest
 
 from cotransport.errors import ConfigError
 from cotransport.settings import sections
 from cotransport.settings.sections import (
+    STRONG,
     Augmentation,
     Backbone,
     Budget,
     Data,
+    Loss,
     Optimiser,
     Schedule,
     StreamSettings,
     check_backbone_name,
 )
-from cotransport.settings.validation import Settings, descriptions, validated
+from cotransport.settings.validation import Settings, choices, descriptions, validated
 
 SECTIONS = [
     kind
@@ -45,11 +48,107 @@ def test_every_field_is_described(kind: type[Settings]) -> None:
         (StreamSettings, {"classes": [["a"]], "subset": 1}, r"subset has nothing to choose"),
         (Data, {"held_out": 1.5}, r"held_out: .*less than 1"),
         (Augmentation, {"min_area": 0}, r"min_area: .*greater than 0"),
+        (
+            Augmentation,
+            {"policy": "stron"},
+            r"policy: 'stron' is not allowed; did you mean 'strong'\? Allowed: none, bas",
+        ),
+        (Augmentation, {"policy": ["strong"]}, r"policy: \['strong'\] is not allowed"),
+        (Augmentation, {"policy": "strong", "zoom": 1}, r"zoom: .*less than 1"),
+        (
+            Loss,
+            {"mixup": 0.6, "cutmix": 0.5},
+            r"mixup and cutmix: .*mixed once at most, so their sum must not exceed 1",
+        ),
+        (Loss, {"mixup": 1.1}, r"mixup: .*less than or equal to 1"),
+        (Loss, {"cutmix": -0.1}, r"cutmix: .*greater than or equal to 0"),
     ],
 )
 def test_settings_that_do_not_fit_together(kind: type[Settings], values: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         validated(kind, values, "here")
+
+
+@pytest.mark.parametrize("hundredths", range(0, 101, 5))
+def test_all_images_may_be_mixed(hundredths: int) -> None:
+    loss = Loss(mixup=hundredths / 100, cutmix=(100 - hundredths) / 100)
+    assert loss.mixup + loss.cutmix == pytest.approx(1)
+
+
+POLICIES = choices(Augmentation, "policy")
+EXPLICIT: dict[str, Any] = {
+    "crop_padding": 3,
+    "padding": "reflect",
+    "min_area": 0.5,
+    "flip": False,
+    "rotation": 4.0,
+    "shear": 0.01,
+    "zoom": 0.02,
+    "brightness": 0.03,
+    "contrast": 0.04,
+    "saturation": 0.05,
+    "cutout": 0.06,
+}
+"""A value of each setting of the augmentation that no policy sets."""
+
+
+class TestPolicies:
+    def test_there_are_four(self) -> None:
+        assert POLICIES == ["none", "basic", "trivial", "strong"]
+        assert {"policy", *EXPLICIT} == set(Augmentation.model_fields)
+
+    def test_basic_and_trivial_crop_and_flip(self) -> None:
+        assert Augmentation() == Augmentation(policy="basic")
+        basic = Augmentation().model_dump()
+        assert Augmentation(policy="trivial").model_dump() == {**basic, "policy": "trivial"}
+        assert (basic["crop_padding"] > 0, basic["min_area"] < 1, basic["flip"]) == (True, True, True)
+        assert not any(basic[name] for name in STRONG)
+
+    def test_strong_is_basic_with_more(self) -> None:
+        strong = Augmentation(policy="strong").model_dump()
+        assert {name for name, value in strong.items() if value != Augmentation().model_dump()[name]} == {
+            "policy",
+            *("rotation", "shear", "zoom", "brightness", "contrast", "saturation", "cutout"),
+        }
+        assert {name: strong[name] for name in STRONG} == STRONG
+
+    @pytest.mark.parametrize("policy", ["basic", "trivial", "strong"])
+    @pytest.mark.parametrize("name", EXPLICIT)
+    def test_an_explicit_setting_takes_precedence(self, policy: str, name: str) -> None:
+        plain = Augmentation.model_validate({"policy": policy}).model_dump()
+        changed = Augmentation.model_validate({"policy": policy, name: EXPLICIT[name]}).model_dump()
+        assert changed == {**plain, name: EXPLICIT[name]}
+        assert changed != plain
+
+    @pytest.mark.parametrize("name", STRONG)
+    def test_strong_may_be_switched_off_in_part(self, name: str) -> None:
+        """Zero is the default of the setting, but it is given."""
+        strong = Augmentation(policy="strong").model_dump()
+        assert Augmentation.model_validate({"policy": "strong", name: 0}).model_dump() == {**strong, name: 0}
+
+    @pytest.mark.parametrize("explicit", [{}, EXPLICIT])
+    def test_none_leaves_nothing_on(self, explicit: dict[str, Any]) -> None:
+        values = Augmentation.model_validate({**explicit, "policy": "none"}).in_effect.model_dump()
+        assert (values["crop_padding"], values["min_area"], values["flip"]) == (0, 1, False)
+        assert not any(values[name] for name in STRONG)
+
+    @pytest.mark.parametrize("policy", POLICIES)
+    def test_a_wrong_value_is_refused_under_every_policy(self, policy: str) -> None:
+        with pytest.raises(ConfigError, match=r"rotation: .*valid number"):
+            validated(Augmentation, {"policy": policy, "rotation": "wide"}, "here")
+
+    @pytest.mark.parametrize("policy", ["basic", "trivial", "strong"])
+    def test_other_policies_are_followed_as_they_are_set(self, policy: str) -> None:
+        settings = Augmentation.model_validate({**EXPLICIT, "policy": policy})
+        assert settings.in_effect == settings
+
+    @pytest.mark.parametrize("policy", POLICIES)
+    @pytest.mark.parametrize("explicit", [{}, {"cutout": 0, "flip": True}, EXPLICIT])
+    def test_settings_are_read_again_as_they_were_written(self, policy: str, explicit: dict[str, Any]) -> None:
+        """Also if a setting that the policy changes was set back to its default."""
+        settings = Augmentation.model_validate({**explicit, "policy": policy})
+        assert Augmentation.model_validate(settings.model_dump(mode="json")) == settings
+        assert Augmentation.model_validate(settings.model_dump(exclude_unset=True)) == settings
 
 
 def test_quota_of_a_budget() -> None:

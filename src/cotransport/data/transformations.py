@@ -111,11 +111,12 @@ def equalise(images: Tensor) -> Tensor:
     histogram = torch.zeros(len(values), 256, dtype=torch.int64, device=images.device)
     histogram.scatter_add_(1, values, torch.ones_like(values))
     highest = histogram.gather(1, values.amax(dim=1, keepdim=True))
-    step = (height * width - highest) // 255  # pixels for each level; if 0, the colour is left alone
+    step = (height * width - highest) // 255  # pixels for each level; if 0, the colour is only rounded
     below = histogram.cumsum(dim=1) - histogram
     table = ((below + step // 2) // step.clamp_min(1)).clamp_max(255)
     table = torch.where(step > 0, table, torch.arange(256, device=images.device))
-    return table.gather(1, values).reshape(count, colours, height, width).permute(0, 2, 3, 1).to(images.dtype)
+    levels = table.gather(1, values).reshape(count, colours, height, width).to(images.dtype)
+    return levels.permute(0, 2, 3, 1).contiguous()
 
 
 def rectangles(low: Tensor, high: Tensor, height: int, width: int) -> Tensor:

@@ -233,8 +233,8 @@ STRONG = {
     "cutout": 0.4,
 }
 """What the augmentation policy `strong` sets, where a setting is not given."""
-NO_AUGMENTATION = {"crop_padding": 0, "min_area": 1, "flip": False, **dict.fromkeys(STRONG, 0)}
-"""What the augmentation policy `none` sets, also where a setting is given."""
+NO_AUGMENTATION = {"crop_padding": 0, "min_area": 1.0, "flip": False, **dict.fromkeys(STRONG, 0.0)}
+"""Settings of the augmentation that leave images as they are."""
 Change = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -275,8 +275,12 @@ class Augmentation(Settings):
     def _start_from_policy(cls, values: object) -> object:
         if not isinstance(values, Mapping):
             return values
-        policy = values.get("policy")
-        return {**(STRONG if policy == "strong" else {}), **values, **(NO_AUGMENTATION if policy == "none" else {})}
+        return {**STRONG, **values} if values.get("policy") == "strong" else values
+
+    @property
+    def in_effect(self) -> Augmentation:
+        """The settings that training follows: under the policy `none`, nothing changes, whatever else is set."""
+        return self.model_copy(update=NO_AUGMENTATION) if self.policy == "none" else self
 
 
 class PredictionSettings(Settings):
