@@ -56,21 +56,30 @@ def distillation(
 
 
 def rehearsal_loss(
-    cross_entropy: Tensor, distillation: Tensor, weight: float, *, combine: Literal["convex", "additive"] = "convex"
+    cross_entropy: Tensor,
+    distillation: Tensor,
+    weight: float,
+    *,
+    combine: Literal["convex", "additive", "ratio"] = "convex",
 ) -> Tensor:
     r"""Eq. 3: balance new and old knowledge.
 
     .. math:: L(x, y) = (1 - \lambda) L_{CE}(x, y) + \lambda L_{KD}(x)
 
     weight : :math:`\lambda`; in the paper the old classes' share of all classes.
-    combine : `additive` does not reduce the cross-entropy: :math:`L_{CE} + \lambda L_{KD}`.
+    combine : `additive` does not reduce the cross-entropy: :math:`L_{CE} + \lambda L_{KD}`. `ratio` divides the
+        equation by :math:`1 - \lambda`, which keeps its balance: :math:`L_{CE} + \frac{\lambda}{1 - \lambda} L_{KD}`.
 
     >>> import torch
     >>> rehearsal_loss(torch.tensor(4.0), torch.tensor(8.0), 0.25)
     tensor(5.)
     >>> rehearsal_loss(torch.tensor(4.0), torch.tensor(8.0), 0.25, combine="additive")
     tensor(6.)
+    >>> rehearsal_loss(torch.tensor(4.0), torch.tensor(9.0), 0.25, combine="ratio")
+    tensor(7.)
     """
+    if combine == "ratio":
+        return cross_entropy + weight / (1 - weight) * distillation
     kept = 1 - weight if combine == "convex" else 1.0
     return kept * cross_entropy + weight * distillation
 

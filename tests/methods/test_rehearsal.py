@@ -44,6 +44,7 @@ def prepared(name: str) -> tuple[Network, TaskData]:
         ({}, 2 / 5, 3 / 5),
         ({"kd_weight": 0.3}, 0.7, 0.3),
         ({"combine": "additive"}, 1, 3 / 5),
+        ({"combine": "ratio"}, 1, 3 / 2),  # three old classes and two new ones
         ({"combine": "additive", "kd_weight": 1.5}, 1, 1.5),
         ({"distil_over": "all", "temperature": 1.0}, 2 / 5, 3 / 5),
     ],

@@ -28,9 +28,10 @@ class Rehearsal(Part):
     """Temperature of the softmax in all distillation losses."""
     distil_over: Literal["old", "all"] = "old"
     """Classes in the student's softmax of the distillation: the old ones, or all, exactly as in Eq. 2."""
-    combine: Literal["convex", "additive"] = "convex"
+    combine: Literal["convex", "additive", "ratio"] = "convex"
     """How cross-entropy (CE) and distillation (KD) are added. `convex`: (1 - lambda) CE + lambda KD, as in Eq. 3.
-    `additive`: CE + lambda KD, which keeps the full weight of the cross-entropy and is better with few epochs."""
+    `additive`: CE + lambda KD, which keeps the full weight of the cross-entropy. `ratio`: CE + lambda / (1 - lambda)
+    KD, which is Eq. 3 divided by (1 - lambda): the same balance, and the full weight of the cross-entropy."""
     kd_weight: Annotated[float, Field(ge=0)] | None = None
     """The weight lambda of the distillation. By default, the old classes' share of all classes."""
 
@@ -38,6 +39,8 @@ class Rehearsal(Part):
     def _keep_the_cross_entropy(self) -> Self:
         if self.combine == "convex" and self.kd_weight is not None and self.kd_weight > 1:
             raise ValueError("kd_weight: above 1 the cross-entropy would get a negative weight. Use combine: additive")
+        if self.combine == "ratio" and self.kd_weight is not None and self.kd_weight >= 1:
+            raise ValueError("kd_weight: with combine: ratio it must be below 1. Use combine: additive")
         return self
 
     def loss(self, data: TaskData, batch: Batch, output: Output, teacher_logits: Tensor) -> Tensor:
