@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,6 @@ from cotransport.model.store import ModelStore
 from cotransport.settings.sections import Budget, Device, Schedule
 from tests.conftest import blobs, classifier
 from tests.lessons.helpers import QUICK, choose, image_bytes, learn, write
-from tests.model.helpers import accept
 
 FORMAT_1 = Path(__file__).parent.parent / "models" / "format-1" / "model"
 CPU = Device(accelerator="cpu")
@@ -149,19 +147,6 @@ class TestAgain:
         again = learn(model, second)
         assert (again.version, again.already, again.promoted, again.parent) == (2, True, True, 1)
         assert describe(model)["current"] == 2
-
-    def test_a_lesson_that_the_release_before_has_taught_is_recognised(self, tmp_path: Path) -> None:
-        """The second lesson of `models/format-1`, with the id that the last release before this tree gave to it."""
-        model = Path(shutil.copytree(FORMAT_1, tmp_path / "m"))
-        path = model / "versions" / "0002" / "metrics.json"
-        metrics = json.loads(path.read_text())
-        metrics["lesson"]["id"] = "40e6ccb373188a8523e3f5b530a7a2e00dfa562e6cebf660b9322eb0000e084a"
-        path.write_text(json.dumps(metrics))
-        accept(model, path)
-        rollback(model)
-        options = LessonOptions(metrics["chosen"], held_out=0.2, device=CPU)
-        again = learn(model, write(blobs(2, 12, first=2, seed=1), tmp_path / "second"), options)
-        assert (again.version, again.already, again.promoted) == (2, True, True)
 
     def test_the_images_of_the_current_version_are_recognised_whichever_release_has_taught_them(
         self, tmp_path: Path
