@@ -5,7 +5,7 @@ import yaml
 
 from cotransport.errors import ConfigError
 from cotransport.experiments.recipe import Recipe, load_recipe
-from cotransport.methods import known_methods
+from cotransport.methods import known_methods, make_method
 from cotransport.settings.validation import descriptions
 
 MINIMAL = {"stream": {"tasks": 2}, "methods": ["replay"]}
@@ -27,6 +27,20 @@ def test_a_recipe_extends_another(tmp_path: Path) -> None:
     assert (recipe.schedule.epochs, recipe.schedule.batch_size) == (4, 8)
     assert [method.name for method in recipe.methods] == ["coil"]
     assert (recipe.backbone.name, recipe.backbone.width) == ("resnet32", 8)
+
+
+def test_chosen_methods_keep_the_recipes_settings(tmp_path: Path) -> None:
+    """A label or a name that the recipe has; any other name has the method's own defaults."""
+    listed = [{"name": "wa", "rt_weight": 2}, {"name": "coil", "label": "sharp", "reg": 0.1}, "replay"]
+    path = written(tmp_path, MINIMAL | {"methods": listed})
+    wa, sharp, coil = load_recipe(path, ["methods=[wa, sharp, coil]"]).methods
+    assert wa == make_method({"name": "wa", "rt_weight": 2})
+    assert sharp == make_method({"name": "coil", "label": "sharp", "reg": 0.1})
+    assert coil == make_method("coil")
+    (changed,) = load_recipe(path, ["methods=[wa]", "methods.wa.combine=additive"]).methods
+    assert changed == make_method({"name": "wa", "rt_weight": 2, "combine": "additive"})
+    (plain,) = load_recipe(path, ["methods=[{name: wa}]"]).methods
+    assert plain == make_method("wa")
 
 
 def test_a_bundled_recipe_may_be_extended(tmp_path: Path) -> None:

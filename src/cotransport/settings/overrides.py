@@ -1,7 +1,8 @@
 """`--set key=value`: changes to settings before they are validated.
 
 A key is a path such as `schedule.epochs`. In a list, a part of the path is a position or an item's label or name, as
-in `methods.coil.reg`.
+in `methods.coil.reg`. A new list may name items of the list that it replaces: `methods=[wa]` keeps the settings that
+`wa` had there.
 """
 
 from __future__ import annotations
@@ -47,12 +48,20 @@ def set_value(values: dict[str, Any], key: str, value: object) -> None:
             step = _position(where, part, here)
         elif not isinstance(where, dict):
             raise ConfigError(f"{here}: there is nothing below {'.'.join(path[:depth])}")
-        if depth == len(path) - 1:
-            where[step] = value
-            return
         below = where[step] if isinstance(where, list) else where.get(step)
+        if depth == len(path) - 1:
+            where[step] = _with_named_items(value, below)
+            return
         where[step] = {} if below is None else as_section(below)
         where = where[step]
+
+
+def _with_named_items(value: object, before: object) -> object:
+    """A new value. If it is a list, items of the list before may be given by their labels or names."""
+    if not isinstance(value, list) or not isinstance(before, list):
+        return value
+    known = {label: item for item in before if (label := _label(item))}
+    return [known.get(item, item) if isinstance(item, str) else item for item in value]
 
 
 def _position(items: list[Any], part: str, here: str) -> int:
