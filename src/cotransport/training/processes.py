@@ -48,9 +48,9 @@ class Processes:
     @cached_property
     def fabric(self) -> Fabric:
         """Lightning Fabric, with all processes started."""
-        fabric = make_fabric(self._settings)
         for logger in ("lightning_fabric.utilities.distributed", "lightning_fabric.utilities.rank_zero"):
-            logging.getLogger(logger).setLevel(logging.WARNING)  # no banner about the processes
+            logging.getLogger(logger).setLevel(logging.WARNING)  # no banner about the precision and the processes
+        fabric = make_fabric(self._settings)
         fabric.launch()
         return fabric
 
