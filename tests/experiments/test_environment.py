@@ -42,8 +42,7 @@ def test_a_system_that_names_no_processor_is_no_error(monkeypatch: pytest.Monkey
     assert environment(PROCESSES)["processor"] == "some processor"
 
 
-def test_recorded_threads_count_rather_than_those_of_this_process() -> None:
-    assert environment(PROCESSES, threads=7)["threads"] == 7
+def test_the_threads_are_those_of_this_process() -> None:
     assert environment(PROCESSES)["threads"] == torch.get_num_threads()
 
 

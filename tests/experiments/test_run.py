@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from cotransport.errors import ConfigError, DataError, RunError, TrainingError
 from cotransport.experiments import boundary as boundary_module
 from cotransport.experiments import run as run_module
 from cotransport.experiments.results import Result
-from cotransport.settings.sections import Device
+from cotransport.networks.backbones import build
+from cotransport.settings.sections import Backbone, Device
 from cotransport.training.processes import Processes
 from tests.conftest import blobs
 from tests.experiments.helpers import REPLAY, Recorder, quick_recipe, run_digits
@@ -48,6 +50,24 @@ def test_every_method_and_seed_has_a_result(finished: Finished) -> None:
     ]
     assert (listener.jobs, listener.kept, listener.tasks_done) == (4, [], [0, 0, 0, 0])
     assert len(listener.summaries) == 12
+
+
+def test_a_result_counts_the_trained_weights(finished: Finished) -> None:
+    """Twin: the backbone's, 64 for each of ten classes, and the head's scale."""
+    backbone = sum(weights.numel() for weights in build(Backbone(name="resnet8"), 8).parameters())
+    assert {result.parameters for result in finished[2]} == {backbone + 10 * 64 + 1}
+
+
+def test_the_environment_is_that_of_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkout may have another commit when a long run ends."""
+    monkeypatch.setattr(sys, "argv", ["cotransport", "run", "first"])
+
+    class Renames(Recorder):
+        def task_done(self, summary: str, details: str) -> None:
+            monkeypatch.setattr(sys, "argv", ["cotransport", "run", "second"])
+
+    (result,) = run_digits(*REPLAY, out=tmp_path, listener=Renames())
+    assert result.environment["command"] == "cotransport run first"
 
 
 def test_a_result_has_the_promised_fields(finished: Finished) -> None:

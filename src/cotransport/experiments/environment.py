@@ -16,8 +16,8 @@ from cotransport.training.processes import Processes
 from cotransport.version import __version__
 
 
-def environment(processes: Processes, threads: int | None = None) -> dict[str, Any]:
-    """Versions, device, threads and the command."""
+def environment(processes: Processes) -> dict[str, Any]:
+    """Versions, device, threads and the command, at this moment."""
     return {
         "cotransport": __version__,
         "commit": _commit(),
@@ -30,7 +30,7 @@ def environment(processes: Processes, threads: int | None = None) -> dict[str, A
         "device": str(processes.device),
         "precision": processes.precision,
         "processes": processes.count,
-        "threads": threads or torch.get_num_threads(),
+        "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
     }
 

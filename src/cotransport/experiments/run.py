@@ -59,6 +59,7 @@ def run(
 ) -> list[Result]:
     """Run what is not finished yet and return all results. Unfinished runs need `resume` or `overwrite`."""
     processes = processes_for(recipe.device)
+    where = environment(processes)  # before the first task: the checkout may change during a long run
     listener = listener if processes.is_first else NullListener()
     source = open_source(recipe.data)
     recipe = with_augmentation(recipe, source)
@@ -82,7 +83,7 @@ def run(
         for number, one in enumerate(pending, start=1):
             job = Job(out / one.folder / UNFINISHED, records[one.folder], processes)
             title = f"{one.label}, seed {one.seed} (run {number} of {len(pending)})"
-            results[one.folder] = _finish(recipe, one, stream, job, listener, title)
+            results[one.folder] = _finish(recipe, one, stream, job, listener, title, where)
     return [results[one.folder] for one in runs]
 
 
@@ -148,8 +149,10 @@ def _resume_or_start(recipe: Recipe, one: Run, out: Path, images: str, followed:
     )
 
 
-def _finish(recipe: Recipe, one: Run, stream: TaskStream, job: Job, listener: Listener, title: str) -> Result:
-    """Learn and evaluate the tasks that are left, and write the result."""
+def _finish(
+    recipe: Recipe, one: Run, stream: TaskStream, job: Job, listener: Listener, title: str, where: dict[str, Any]
+) -> Result:
+    """Learn and evaluate the tasks that are left, and write the result. `where` is the environment."""
     processes, store = processes_for(recipe.device), ModelStore(job.folder / STATE)
     folder = job.folder.parent
     with jobs.locked(store, processes):
@@ -171,7 +174,7 @@ def _finish(recipe: Recipe, one: Run, stream: TaskStream, job: Job, listener: Li
                     so_far = replace(so_far, steps_logged=log.steps_done)
                     processes.decide_once(lambda: _save(recipe, one, store, so_far, job))  # noqa: B023 (called at once)
                     listener.task_done(*_in_words(so_far.results[-1], recipe, one))
-        result = _result(recipe, one, stream, so_far, job)
+        result = _result(recipe, one, stream, so_far, job, where)
         if processes.is_first:
             result.save(folder)
     job.remove()
@@ -249,7 +252,7 @@ def _save(recipe: Recipe, one: Run, store: ModelStore, so_far: _SoFar, job: Job)
     job.remove_checkpoints()
 
 
-def _result(recipe: Recipe, one: Run, stream: TaskStream, so_far: _SoFar, job: Job) -> Result:
+def _result(recipe: Recipe, one: Run, stream: TaskStream, so_far: _SoFar, job: Job, where: dict[str, Any]) -> Result:
     steps = so_far.results
     matrix = metrics.accuracy_matrix([step.per_task for step in steps])
     curve = [math.nan if (value := getattr(step, recipe.metric)) is None else value for step in steps]
@@ -273,7 +276,7 @@ def _result(recipe: Recipe, one: Run, stream: TaskStream, so_far: _SoFar, job: J
         backward_transfer=metrics.backward_transfer(matrix),
         parameters=None if so_far.state is None else so_far.state.network.trained_weights,
         confusion=so_far.confusion.tolist(),
-        environment=environment(processes_for(recipe.device), threads or None),
+        environment={**where, "threads": threads or where["threads"]},
     )
 
 
