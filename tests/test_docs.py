@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import re
 import shlex
 import subprocess
@@ -20,8 +21,10 @@ from cotransport.cli import main
 from cotransport.cli.main import app
 from cotransport.errors import ConfigError
 from cotransport.experiments.recipe import bundled_recipes, load_recipe
+from cotransport.experiments.results import Archive
 from cotransport.methods import known_methods, make_method
 from tests.conftest import blobs
+from tests.report.results import make_result
 
 ROOT = Path(__file__).parent.parent
 README, TEACHING, EXPERIMENTS = ROOT / "README.md", ROOT / "docs" / "teaching.md", ROOT / "docs" / "experiments.md"
@@ -228,3 +231,46 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     words = ["-b", "html", "-W", "--keep-going", "-n", "-q", str(ROOT / "docs"), str(tmp_path / "site")]
     done = subprocess.run([sys.executable, "-m", "sphinx", *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def tables() -> Any:
+    """The script that writes tables of results into pages."""
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_tables_of_results_agree_with_the_archives(page: Path, tables: Any) -> None:
+    """`python docs/tables.py` writes them anew."""
+    text = page.read_text(encoding="utf-8")
+    assert tables.with_tables(text) == text
+
+
+def test_tables_of_results_have_the_numbers_of_their_archive(
+    tables: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Averages (90 + 70) / 2 and (90 + 74) / 2; Replay's (90 + 68) / 2 and (90 + 70) / 2: 1 and 2 points less."""
+    (tmp_path / "results").mkdir()
+    lasts = {("coil", 1): 70.0, ("coil", 2): 74.0, ("replay", 1): 68.0, ("replay", 2): 70.0}
+    results = [
+        make_result(label, seed, [[90.0], [last, last]], seconds=90.0, ncm=50.0, parameters=1_234_567)
+        for (label, seed), last in lasts.items()
+    ]
+    Archive.of(results).save(tmp_path / "results" / "two.json")
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    end = "<!-- end of table -->"
+    page = f"before\n<!-- table: two -->\nold\n{end}\n<!-- table: two against replay -->\n{end}"
+    lines = tables.with_tables(page).splitlines()
+    assert lines[:2] == ["before", "<!-- table: two -->"]
+    assert "| COIL | 81.0 ± 1.4 | 72.0 ± 2.8 | 18.0 ± 2.8 | 81.0 ± 1.4 | 50.0 ± 0.0 | 3 | 1.2 M | basic | 2 |" in lines
+    assert "*`cotransport run digits`; seeds 1, 2; commits None; 2 threads of cpu.*" in lines
+    # the differences 1 and 2: t = 1.5 / (0.707 / sqrt(2)) = 3, so p = 1 - 2 atan(3) / pi = 0.20; two pairs: p = 2 / 4
+    assert "| COIL | +1.5 ± 0.7 | +3.0 ± 1.4 | 0.20 | 0.50 | 2 |" in lines
+    assert "old" not in lines
