@@ -96,6 +96,17 @@ def test_the_same_seed_gives_the_same_network() -> None:
     assert same_weights(*networks)
 
 
+def test_averaged_networks_with_dropout_are_the_same_too() -> None:
+    """Dropout changes the batches from which the statistics of the second norm are computed."""
+    data, trainer = blobs(2, 20), quick_trainer(optimiser=Optimiser(average_last=0.5))
+    networks = [small_network(dropout=0.5) for _ in range(2)]
+    for network in networks:
+        network.backbone.append(nn.BatchNorm1d(16))  # type: ignore[operator]
+        trained(data, trainer, network)
+        torch.rand(1)  # the global generator is somewhere else now
+    assert same_weights(*networks)
+
+
 @pytest.mark.parametrize("change", [{"seed": 2}, {"task": 1}])
 def test_another_seed_or_task_gives_another_network(change: dict[str, object]) -> None:
     data = blobs(2, 20)

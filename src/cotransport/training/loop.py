@@ -31,7 +31,7 @@ from cotransport.errors import CotransportWarning, StorageError
 from cotransport.networks.network import Network, Output
 from cotransport.settings.sections import Augmentation, Device, Loss, Optimiser, Schedule
 from cotransport.system import signals
-from cotransport.system.randomness import derived_seed
+from cotransport.system.randomness import derived_seed, seeded
 from cotransport.training import inference
 from cotransport.training.checkpoints import Checkpoint, Checkpoints
 from cotransport.training.objective import Moment, Objective
@@ -297,9 +297,9 @@ class _Training:
         with torch.no_grad():
             for name, parameter in self._network.named_parameters():
                 parameter.copy_(averaged[name])
-        batches = self._batches(_STATISTICS, epochs=1)
-        most = -(-STATISTICS_IMAGES // self._trainer.schedule.batch_size)
-        with closing(batches):
+        trainer, batches = self._trainer, self._batches(_STATISTICS, epochs=1)
+        most = -(-STATISTICS_IMAGES // trainer.schedule.batch_size)
+        with closing(batches), seeded(trainer.seed, trainer.task, *_STATISTICS):  # the network may draw (dropout)
             update_bn((batch.images for batch in itertools.islice(batches, most)), self._wrapped)
 
     def _batches(self, place: tuple[int, int], epochs: int, first_step: int = 0) -> Generator[Batch, None, None]:
