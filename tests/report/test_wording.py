@@ -72,6 +72,13 @@ def test_facts_describe_what_was_run() -> None:
     }
 
 
+def test_the_processor_and_a_lower_precision_are_named() -> None:
+    environment = {"device": "cpu", "processor": "Zen", "precision": "bf16-mixed", "threads": 1}
+    assert facts(make_result(environment=environment))["Device"] == "Zen, CPU, precision bf16-mixed, 1 thread"
+    on_gpu = facts(make_result(environment=environment | {"device": "cuda"}))["Device"]
+    assert on_gpu == "GPU (CUDA), precision bf16-mixed, 1 thread"
+
+
 def test_facts_in_which_results_differ_are_all_shown() -> None:
     longer = {**RECIPE, "schedule": {"epochs": 40}}
     assert facts(make_result(), make_result(recipe=longer))["Training"] == (

@@ -182,9 +182,11 @@ def _seeds(stream: StreamSummary) -> str:
 
 def _device(result: Result) -> str:
     environment, processes = result.environment, setting(result.recipe, "device", "processes")
-    threads = environment.get("threads")
+    threads, precision = environment.get("threads"), environment.get("precision")
     return _join(
+        environment.get("processor") if environment.get("device") == "cpu" else None,
         DEVICES.get(str(environment.get("device")), environment.get("device")),
+        precision not in (None, "32-true") and f"precision {precision}",
         threads and plural(threads, "thread"),
         processes not in (None, 1) and f"{processes} processes",
         environment.get("platform"),
