@@ -5,13 +5,14 @@ all of them anew, and a test checks that they agree with the archives. NAME is o
 
 - `ARCHIVE`: every method with its measures, the best average first.
 - `ARCHIVE against LABEL`: every other method's paired differences to one method.
+- `LABEL on ARCHIVE, ARCHIVE, ...`: one method on several streams, with the paper's average beside it.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cotransport.experiments.results import Result, find_results
@@ -26,7 +27,16 @@ from cotransport.report.text import MINUS, UNDEFINED
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 TABLE = re.compile(r"(<!-- table: ([^>]*) -->\n).*?(<!-- end of table -->)", re.DOTALL)
-MEASURES = ("average", "last", "forgetting", "head", "nearest mean", "minutes", "parameters", "augmentation", "seeds")
+PAPER = {
+    "cifar100-b0-2-fast": 69.64,
+    "cifar100-b0-5-fast": 68.26,
+    "cifar100-b0-10-fast": 65.48,
+    "cifar100-b0-20-fast": 62.98,
+}
+"""The average accuracies of COIL on the same streams in the paper's Table 1."""
+COSTS = ("minutes", "parameters", "augmentation", "seeds")
+"""Headings of the last columns: training time, trained weights, augmentation and number of seeds."""
+MEASURES = ("average", "last", "forgetting", "head", "nearest mean", *COSTS)
 """Headings of a table of methods. `head` and `nearest mean` are averages over the tasks, by that prediction."""
 
 
@@ -43,12 +53,50 @@ def with_tables(text: str) -> str:
 
 def table(name: str) -> str:
     """A table by its name, followed by where its numbers come from."""
-    archive, _, baseline = name.partition(" against ")
-    results = find_results(ROOT / "results" / f"{archive}.json")
-    (stream,) = summarise(results)
-    rows = differences(stream, baseline) if baseline else measures(stream)
+    label, _, archives = name.partition(" on ")
+    if archives:
+        streams = {archive: archived(archive) for archive in archives.split(", ")}
+        rows = one_method(label, streams)
+        results = [found for stream in streams.values() for found in stream.results if found.label == label]
+    else:
+        archive, _, baseline = name.partition(" against ")
+        stream = archived(archive)
+        rows = differences(stream, baseline) if baseline else measures(stream)
+        results = stream.results
     lines = [" | ".join(row) for row in rows]
     return "\n".join(["", *(f"| {line} |" for line in lines), "", *source(results), ""])
+
+
+def archived(name: str) -> StreamSummary:
+    """The results of an archive, which are all of one stream."""
+    (stream,) = summarise(find_results(ROOT / "results" / f"{name}.json"))
+    return stream
+
+
+def one_method(label: str, streams: Mapping[str, StreamSummary]) -> Iterable[list[str]]:
+    """The rows of a table of one method on several streams."""
+    yield ["tasks", "average", "the paper's average", "last", "forgetting", *COSTS]
+    yield ["---"] * (5 + len(COSTS))
+    for archive, stream in streams.items():
+        (method,) = [method for method in stream.methods if method.label == label]
+        yield [
+            str(len(stream.tasks)),
+            AVERAGE.estimate(method).text,
+            f"{PAPER[archive]:.2f}",
+            *(column.estimate(method).text for column in (LAST, FORGETTING)),
+            *costs(method),
+        ]
+
+
+def costs(method: MethodSummary) -> list[str]:
+    """What a method's numbers took: the cells below `COSTS`."""
+    parameters = method.results[0].parameters
+    return [
+        f"{TIME.estimate(method).mean / 60:.0f}",
+        UNDEFINED if parameters is None else f"{parameters / 1e6:.1f} M",
+        augmentation_name(method.results[0]),
+        str(method.seeds),
+    ]
 
 
 def measures(stream: StreamSummary) -> Iterable[list[str]]:
@@ -56,16 +104,12 @@ def measures(stream: StreamSummary) -> Iterable[list[str]]:
     yield ["", *MEASURES]
     yield ["---"] * (1 + len(MEASURES))
     for method in stream.methods:
-        first = method.results[0]
         yield [
             escape_markdown(method.name),
             *(column.estimate(method).text for column in (AVERAGE, LAST, FORGETTING)),
             mean_over_tasks(method, "head_top1").text,
             mean_over_tasks(method, "ncm_top1").text,
-            f"{TIME.estimate(method).mean / 60:.0f}",
-            UNDEFINED if first.parameters is None else f"{first.parameters / 1e6:.1f} M",
-            augmentation_name(first),
-            str(method.seeds),
+            *costs(method),
         ]
 
 
