@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from cotransport import jobs
-from cotransport.errors import ModelError, StorageError
+from cotransport.errors import ConfigError, ModelError, StorageError
 from cotransport.jobs import Job, JobRecord, Listener, NullListener, TrainingRecord
 from cotransport.model.folder import ModelFolder
 from cotransport.settings.sections import Device
@@ -24,9 +24,11 @@ from cotransport.training.progress import TrainingProgress
 from tests.imports import imported
 
 FORMAT_1 = Path(__file__).parent / "models" / "format-1" / "model"
-RECORD = JobRecord(request={"parent": 1, "settings": {"seed": 0}}, data="photos", fingerprint="abc")
+RECORD = JobRecord(
+    request={"parent": 1, "settings": {"seed": 0}}, data="photos", fingerprint="abc", precision="32-true"
+)
 FIRST = processes_for(Device(accelerator="cpu"))
-FOLLOWER = cast(Processes, SimpleNamespace(is_first=False))
+FOLLOWER = cast(Processes, SimpleNamespace(is_first=False, precision="32-true"))
 """A process that leaves all decisions to the first one."""
 
 
@@ -47,6 +49,18 @@ def progress(step: int = 0, epochs: int = 3, threads: int = 2) -> TrainingProgre
         threads=threads,
         compile_seconds=None,
     )
+
+
+def test_a_job_does_not_resume_in_another_precision(tmp_path: Path) -> None:
+    """Another machine may choose another one, and would not end with the same result."""
+    Job(tmp_path / "job", RECORD.model_copy(update={"precision": None}), FIRST).save()
+    found = jobs.read_record(tmp_path / "job")
+    assert found is not None
+    assert (found.precision, found.id) == ("32-true", RECORD.id)
+    Job(tmp_path / "job", found, FIRST)
+    other = processes_for(Device(accelerator="cpu", precision="bf16-mixed"))
+    with pytest.raises(ConfigError, match=r"device\.precision: .*job was started in 32-true .* in bf16-mixed\. Set it"):
+        Job(tmp_path / "job", found, other)
 
 
 class TestId:

@@ -1,8 +1,8 @@
 """Resumable work on disk: a run of an experiment, or a lesson of a model.
 
-A job learns one task after another. Its record, `job.json`, says what was asked for, on which images, and how many
-epochs and threads each training has. However a process ends, the same job resumes from the last checkpoint, and its
-result is the same as if it had never been interrupted.
+A job learns one task after another. Its record, `job.json`, says what was asked for, on which images, in which
+precision, and how many epochs and threads each training has. However a process ends, the same job resumes from the last
+checkpoint, and its result is the same as if it had never been interrupted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cotransport.errors import CotransportError
+from cotransport.errors import ConfigError, CotransportError
 from cotransport.model.folder import ModelFolder
 from cotransport.system import signals
 from cotransport.system.files import read_json, storage_errors, write_json
@@ -85,6 +85,8 @@ class JobRecord(_Record):
     """Fingerprint of the images."""
     trainings: dict[int, TrainingRecord] = {}
     """The trainings that have started, by task, counted from 0."""
+    precision: str | None = None
+    """Precision that the job computes in; None if it was not recorded."""
 
     @property
     def id(self) -> str:
@@ -119,7 +121,13 @@ class Job:
     """A job in progress. Its owner also holds the lock of the job's model folder."""
 
     def __init__(self, folder: Path, record: JobRecord, processes: Processes) -> None:
-        self.folder, self.record = folder, record
+        """Start a job, or resume it. In another precision it would not end with the same result: a ConfigError."""
+        if record.precision not in (None, processes.precision):
+            raise ConfigError(
+                f"device.precision: {folder} was started in {record.precision} and would be resumed in "
+                f"{processes.precision}. Set it to {record.precision}, or start again with --overwrite"
+            )
+        self.folder, self.record = folder, record.model_copy(update={"precision": processes.precision})
         self._processes = processes
         self.last_progress: TrainingProgress | None = None
 

@@ -43,13 +43,19 @@ def class_centres(features: Tensor, labels: Tensor, num_classes: int, *, unit: b
     return centres_of_sums(sums, counts, unit=unit)
 
 
-def class_sums(features: Tensor, labels: Tensor, num_classes: int, *, unit: bool = True) -> tuple[Tensor, Tensor]:
-    """The two sums of Eq. 7, of features (num_classes, d) and of images (num_classes,). They add up over batches."""
+def class_sums(
+    features: Tensor, labels: Tensor, num_classes: int, *, unit: bool = True, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The two sums of Eq. 7, of features (num_classes, d) and of images (num_classes,). They add up over batches.
+
+    weights : (n,), how much each image counts; by default 1.
+    """
     if unit:
         features = F.normalize(features)
-    sums = features.new_zeros(num_classes, features.shape[1]).index_add_(0, labels, features)
-    ones = features.new_ones(len(labels))
-    return sums, features.new_zeros(num_classes).index_add_(0, labels, ones)
+    counted = features.new_ones(len(labels)) if weights is None else weights.to(features)
+    weighted = features if weights is None else features * counted[:, None]
+    sums = features.new_zeros(num_classes, features.shape[1]).index_add_(0, labels, weighted)
+    return sums, features.new_zeros(num_classes).index_add_(0, labels, counted)
 
 
 def centres_of_sums(sums: Tensor, counts: Tensor, *, unit: bool = True) -> Tensor:

@@ -60,8 +60,8 @@ def test_finished_runs_are_kept_and_reported(cotransport: Command) -> None:
     code, printed = cotransport("report", "runs/digits", "--archive", "both.json")
     assert (code, Path("both.json").exists()) == (0, True)
     code, printed = cotransport("report", "both.json")
-    assert (code, "report: both/report.html" in printed) == (0, True)
-    assert Path("both/curves.csv").read_text(encoding="utf-8") == Path("runs/digits/curves.csv").read_text()
+    assert (code, "report: both-report/report.html" in printed) == (0, True)
+    assert Path("both-report/curves.csv").read_text(encoding="utf-8") == Path("runs/digits/curves.csv").read_text()
 
 
 @pytest.mark.usefixtures("without_figures")
@@ -148,7 +148,7 @@ def test_recipes_are_listed(cotransport: Command) -> None:
         (["run", "--data", "no/such/folder"], "no/such/folder"),
         (["run", "--resume", "--overwrite"], "are mutually exclusive"),
         (["run", "--unknown"], "--unknown"),
-        (["report", "nowhere"], "nowhere: no such folder"),
+        (["report", "nowhere"], "nowhere: no such file or folder"),
         (["report", "."], "no finished run in it"),
         (["visualize", "--old", "1,2"], "go together"),
         (["visualize", "--old", "1,2", "--new", "eleven"], "no class 'eleven'"),

@@ -68,9 +68,16 @@ class TestDraw:
             assert abs(column.mean() - 0.5) < 0.0183  # four standard deviations
 
     def test_every_image_is_a_partner_once(self) -> None:
-        partner = drawn(Loss(mixup=0.5), 50).partner
+        partner = drawn(Loss(mixup=1.0), 50).partner
         assert sorted(partner.tolist()) == list(range(50))
         assert partner.tolist() != list(range(50))
+
+    def test_an_image_that_is_not_mixed_is_its_own_partner(self) -> None:
+        """So that no process loads an image that it does not need."""
+        mixture = drawn(Loss(mixup=0.5), 50)
+        alone = mixture.share == 0
+        assert 0 < alone.sum() < 50
+        assert torch.equal(mixture.partner[alone], torch.arange(50)[alone])
 
     def test_the_same_seed_gives_the_same_mixture(self) -> None:
         loss = Loss(mixup=0.4, cutmix=0.4)

@@ -30,13 +30,14 @@ def test_a_recipe_extends_another(tmp_path: Path) -> None:
 
 
 def test_chosen_methods_keep_the_recipes_settings(tmp_path: Path) -> None:
-    """A label or a name that the recipe has; any other name has the method's own defaults."""
-    listed = [{"name": "wa", "rt_weight": 2}, {"name": "coil", "label": "sharp", "reg": 0.1}, "replay"]
+    """Chosen by a label or by a name that one item has; any other name has the method's own defaults."""
+    sharp, sharper = ({"name": "coil", "label": f"reg {reg}", "reg": reg} for reg in (0.1, 0.05))
+    quiet = {"name": "icarl", "label": "quiet", "rt_weight": 0.1}
+    listed = [{"name": "wa", "rt_weight": 2}, sharp, sharper, quiet, "replay"]
     path = written(tmp_path, MINIMAL | {"methods": listed})
-    wa, sharp, coil = load_recipe(path, ["methods=[wa, sharp, coil]"]).methods
-    assert wa == make_method({"name": "wa", "rt_weight": 2})
-    assert sharp == make_method({"name": "coil", "label": "sharp", "reg": 0.1})
-    assert coil == make_method("coil")
+    chosen = load_recipe(path, ["methods=[wa, reg 0.05, coil, icarl, bic]"]).methods
+    expected = [{"name": "wa", "rt_weight": 2}, sharper, "coil", quiet, "bic"]
+    assert list(chosen) == [make_method(method) for method in expected]  # type: ignore[arg-type]
     (changed,) = load_recipe(path, ["methods=[wa]", "methods.wa.combine=additive"]).methods
     assert changed == make_method({"name": "wa", "rt_weight": 2, "combine": "additive"})
     (plain,) = load_recipe(path, ["methods=[{name: wa}]"]).methods

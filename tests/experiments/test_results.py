@@ -107,7 +107,7 @@ def test_a_file_that_is_no_archive_is_named(text: str, tmp_path: Path) -> None:
 def test_a_folder_without_results_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no finished run"):
         find_results(tmp_path)
-    with pytest.raises(RunError, match="no such folder"):
+    with pytest.raises(RunError, match="no such file or folder"):
         find_results(tmp_path / "nowhere")
 
 

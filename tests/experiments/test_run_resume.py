@@ -83,8 +83,8 @@ def test_epochs_and_threads_are_recorded_before_the_first_step(tmp_path: Path) -
     assert files(tmp_path) == {str(JOB), "replay-seed1/unfinished/state/.lock"}
     record = read(tmp_path / JOB)
     assert record["trainings"] == {"0": {"epochs": 1, "threads": 1}}
-    assert set(record) == {"request", "data", "fingerprint", "trainings"}
-    assert record["data"] == "digits"
+    assert set(record) == {"request", "data", "fingerprint", "trainings", "precision"}
+    assert (record["data"], record["precision"]) == ("digits", "32-true")
 
 
 def test_the_record_says_how_a_resumed_training_goes_on(tmp_path: Path) -> None:

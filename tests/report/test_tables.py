@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import math
 import re
+from typing import Any
 
 import pytest
 
 from cotransport.report import tables
 from cotransport.report.aggregate import summarise
+from cotransport.report.recipes import augmentation_name
+from cotransport.settings.sections import Augmentation
 from tests.report.results import HOSTILE, RECIPE, make_result, many_sources, transported_results
 
 
@@ -125,11 +128,29 @@ def test_training_time_has_the_unit_that_suits_it(seconds: float, shown: str) ->
 def test_the_size_of_the_network_and_the_augmentation_are_shown() -> None:
     recipe = RECIPE | {"augmentation": {"policy": "trivial", "cutout": 0.3}, "loss": {"mixup": 0.0, "cutmix": 0.5}}
     streams = summarise([make_result(parameters=1_150_000, recipe=recipe), make_result("coil", parameters=900_000)])
-    assert "| 1.1 | trivial, Cutout, CutMix |" in tables.summary_markdown(streams)
+    assert "| 1.1 | trivial, cutout 0.3, cutmix 0.5 |" in tables.summary_markdown(streams)
     assert "| 0.9 | basic |" in tables.summary_markdown(streams)
     rows = {row["label"]: row for row in read_csv(tables.summary_csv(streams))}
     assert float(rows["replay"]["parameters_millions_mean"]) == 1.15
-    assert [rows[label]["augmentation"] for label in ("replay", "coil")] == ["trivial, Cutout, CutMix", "basic"]
+    assert [rows[label]["augmentation"] for label in ("replay", "coil")] == [
+        "trivial, cutout 0.3, cutmix 0.5",
+        "basic",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("augmentation", "name"),
+    [
+        ({"policy": "strong"}, "strong"),
+        ({"policy": "strong", "cutout": 0}, "strong, cutout 0.0"),
+        ({"policy": "basic", "rotation": 15}, "basic, rotation 15.0"),
+        ({"policy": "none", "rotation": 15}, "none"),
+        ({}, "basic"),
+    ],
+)
+def test_the_augmentation_is_named_by_its_policy_and_what_was_changed(augmentation: dict[str, Any], name: str) -> None:
+    values = Augmentation.model_validate(augmentation).model_dump()
+    assert augmentation_name(make_result(recipe=RECIPE | {"augmentation": values})) == name
 
 
 def test_curves_have_a_row_for_each_label_seed_and_step() -> None:

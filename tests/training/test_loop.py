@@ -166,6 +166,34 @@ def test_averaged_weights_have_their_own_batch_norm_statistics() -> None:
     assert not network.training
 
 
+def test_a_norm_that_its_network_keeps_frozen_is_not_recomputed() -> None:
+    """As in pretrained networks, whose norms must not follow small data."""
+
+    class Frozen(nn.BatchNorm2d):
+        def train(self, mode: bool = True) -> Frozen:
+            return super().train(False)  # type: ignore[return-value]
+
+    network = small_network()
+    network.backbone[1] = Frozen(8)  # type: ignore[operator]
+    network.backbone[1].running_mean.fill_(3.0)  # type: ignore[index, union-attr]
+    trained(blobs(2, 20), quick_trainer(optimiser=Optimiser(average_last=0.5)), network)
+    assert (network.backbone[1].running_mean == 3.0).all()  # type: ignore[index, union-attr]
+
+
+def test_a_time_budget_pays_for_the_statistics_of_an_average(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step takes a second. Of 40, ten measure the speed and three pay for a pass over the images: 27 are left."""
+    reports, clock = list[TrainingProgress](), Clock()
+    monkeypatch.setattr(time, "perf_counter", clock.now)
+
+    def loss(batch: Batch, output: Output, moment: Moment) -> Tensor:
+        clock.seconds += 1
+        return cross_entropy(batch, output, moment)
+
+    trainer = with_budget(40, listener=reports.append, optimiser=Optimiser(average_last=0.5))
+    trainer.fit(small_network(), blobs(2, 20), always(loss))
+    assert {report.epochs for report in reports} == {9}
+
+
 def test_mixed_images_reach_the_objective() -> None:
     seen: list[Batch] = []
 

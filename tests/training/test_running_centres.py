@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from cotransport.data import Mixed
 from cotransport.training.objective import Moment
 from cotransport.training.processes import processes_for
 from cotransport.training.running_centres import RunningCentres
@@ -37,6 +38,14 @@ def test_batches_of_an_epoch_ago_lose_their_weight() -> None:
         centres.observe(second, labels, EVERY_STEP)
     left = (1 - 1 / 4) ** 4
     torch.testing.assert_close(centres.centres(), F.normalize(left * first + (1 - left) * second))
+
+
+def test_a_mixed_image_counts_for_both_classes() -> None:
+    """Features are not brought to unit length, so a centre is a weighted mean: (3/4 * 4 + 1/2 * 8) / (3/4 + 1/2)."""
+    centres = RunningCentres(2, 1, processes_for(CPU), unit=False)
+    mixed = Mixed(torch.tensor([1, 0]), torch.tensor([0.25, 0.5]))
+    centres.observe(torch.tensor([[4.0], [8.0]]), torch.tensor([0, 1]), EVERY_STEP, mixed)
+    torch.testing.assert_close(centres.centres(), torch.tensor([[7 / 1.25], [(4 / 4 + 8 / 2) / 0.75]]))
 
 
 def test_a_class_that_is_missing_from_a_batch_keeps_its_centre() -> None:

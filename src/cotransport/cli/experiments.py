@@ -126,9 +126,12 @@ def methods(
 
 @app.command(epilog="Example: [bold]cotransport report runs/digits[/]")
 def report(
-    places: Annotated[list[Path], typer.Argument(help="Folders with runs, or archives of results.", metavar="DIR...")],
+    places: Annotated[list[Path], typer.Argument(help="Folders with runs, or archives of results.", metavar="PATH...")],
     folder: Annotated[
-        Path | None, typer.Option("--out", help="Where the report goes.", show_default="the first DIR")
+        Path | None,
+        typer.Option(
+            "--out", help="Where the report goes.", show_default="the first folder, or one beside the first archive"
+        ),
     ] = None,
     archive: Annotated[
         Path | None,
@@ -192,7 +195,7 @@ def visualize(
 
 def _report_folder(place: Path) -> Path:
     """Where the report on a folder or an archive goes: into the folder, or into one beside the archive."""
-    return place.with_suffix("") if place.is_file() else place
+    return place.with_name(f"{place.stem}-report") if place.is_file() else place
 
 
 def _as_yaml(value: object) -> str:

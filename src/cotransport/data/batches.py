@@ -21,7 +21,7 @@ from cotransport.data.workers import Request, decode_batches, default_workers
 from cotransport.settings.sections import Augmentation, Loss
 from cotransport.system.randomness import generator
 
-_ORDER, _CHANGES, _MIXTURE = 0, 1, 2  # places of an epoch's draws: its order, changes to images, what is mixed
+_ORDER, _CHANGES, _MIXTURE = 0, 1, 2  # places of an epoch's draws: order, augmentation, mixing
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Mixed(NamedTuple):
     labels: Tensor
     """int64 (n,)."""
     share: Tensor
-    """float (n,): the share of the mixed image that has the second label, about a half at most; 0 if it has none."""
+    """float (n,): weight of the second label, about a half at most; 0 if the image is not mixed."""
 
 
 class Batch(NamedTuple):
@@ -69,13 +69,13 @@ class _BatchDraw(NamedTuple):
     """What is drawn for one process's part of one step."""
 
     indices: Tensor
-    """int64 (n,): the images. If some are mixed, the images that are mixed in come after this process's own."""
+    """int64 (n,): this process's images, then other processes' images that are mixed into them."""
     draws: augment.Draws
     """The random numbers of their augmentation."""
     own: int
-    """The number of images that are this process's own."""
+    """How many of them are this process's own."""
     mixture: Mixture | None
-    """How the own images are mixed with any of the images; None if they are not."""
+    """How its own images are mixed; None if they are not."""
     weight: float
     """Factor of the mean loss; see `Shard.weight`."""
     total: int
@@ -175,7 +175,8 @@ def _draw_batches(
 
 
 def _with_partners(own: Tensor, mixture: Mixture) -> tuple[Tensor, Mixture]:
-    """A process's own positions, followed by those of other processes' partners; and the mixture, in terms of these."""
+    """This process's positions, then those of other processes' images that are mixed in; and the mixture, with partners
+    as places in this list."""
     others = mixture.partner[~torch.isin(mixture.partner, own)]
     positions = torch.cat([own, others])
     place = torch.empty(int(positions.max()) + 1, dtype=torch.int64)

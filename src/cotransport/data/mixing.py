@@ -15,9 +15,10 @@ class Mixture(NamedTuple):
     """The random numbers for a batch of n images, on the CPU."""
 
     partner: Tensor
-    """int64 (n,): the position in the batch of the image that is mixed in."""
+    """int64 (n,): the position in the batch of the image that is mixed in; its own position if none is."""
     share: Tensor
-    """float (n,): the partner's share of the mixed image, at most 0.5; 0 leaves an image as it is."""
+    """float (n,): the partner's share of the mixed image, at most 0.5 before rectangles are rounded to pixels; 0 leaves
+    an image as it is."""
     is_cut: Tensor
     """bool (n,): whether a rectangle of the partner is pasted (CutMix); otherwise the two are blended (Mixup)."""
     corner: Tensor
@@ -31,14 +32,15 @@ class Mixture(NamedTuple):
 def draw_mixture(settings: Loss, count: int, generator: torch.Generator) -> Mixture | None:
     """Random numbers for a batch of `count` images; None if the settings ask for none.
 
-    The share is uniform. Above a half, the two images would only change places, so it is at most a half.
+    Shares are uniform from 0 to a half, so that an image stays mostly itself.
     """
     if not settings.mixup + settings.cutmix:
         return None
     kind, share = torch.rand(2, count, generator=generator)
+    is_mixed = kind < settings.mixup + settings.cutmix
     return Mixture(
-        partner=torch.randperm(count, generator=generator),
-        share=torch.where(kind < settings.mixup + settings.cutmix, share / 2, 0.0),
+        partner=torch.where(is_mixed, torch.randperm(count, generator=generator), torch.arange(count)),
+        share=torch.where(is_mixed, share / 2, 0.0),
         is_cut=kind < settings.cutmix,
         corner=torch.rand(count, 2, generator=generator),
     )

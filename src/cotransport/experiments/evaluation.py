@@ -53,7 +53,7 @@ def initial_accuracy(
 ) -> dict[Literal["pt", "ncm", "random"], InitialAccuracy] | None:
     """Accuracy on a task's new classes before they are trained; None if the method does not transport.
 
-    The nearest class mean (`ncm`) uses the class centres of the transport plan: of all new images, and of exemplars.
+    The nearest class mean (`ncm`) uses class centres of all new images and of exemplars, computed as at prediction.
     """
     own = initialised(state, task.train, settings)
     if own.plan is None:

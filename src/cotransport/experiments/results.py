@@ -145,7 +145,7 @@ class Result(_Record):
 
 
 class Archive(_Record):
-    """The results of several runs in one file, without what is large: confusion matrices and transport plans."""
+    """The results of several runs in one file, without confusion matrices and transport plans."""
 
     runs: list[Result]
 
@@ -162,7 +162,8 @@ class Archive(_Record):
     @classmethod
     def load(cls, path: Path) -> Archive:
         """Read an archive."""
-        return _load(cls, path, "an archive of results", "Write it again with `cotransport report --archive`")
+        remedy = "Give the --out folder of a run, or a file that `cotransport report --archive` wrote"
+        return _load(cls, path, "an archive of results", remedy)
 
 
 def find_results(*places: Path) -> list[Result]:
@@ -175,7 +176,7 @@ def find_results(*places: Path) -> list[Result]:
         elif place.is_dir():
             paths |= {*place.glob(RESULT), *place.glob(f"*/{RESULT}")}
         else:
-            raise RunError(f"{place}: no such folder. Give the --out folder of a run, or an archive of results")
+            raise RunError(f"{place}: no such file or folder. Give the --out folder of a run, or an archive of results")
     if not archived and not paths:
         names = ", ".join(map(str, places))
         raise RunError(f"{names}: no finished run in it (no {RESULT}). `cotransport run` makes one")

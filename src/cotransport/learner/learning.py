@@ -148,6 +148,7 @@ def _trainer(settings: LearnerSettings, task: int, *, fresh: bool, control: Trai
         optimiser=settings.optimiser,
         augmentation=settings.augmentation,
         loss=settings.loss,
+        prediction=settings.prediction,
         device=settings.device,
         control=control,
     )

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from cotransport.errors import ConfigError, ModelError
 from cotransport.learner.settings import SECTIONS, LearnerSettings
 from cotransport.model.snapshot import Snapshot
-from cotransport.settings.sections import Backbone, Device, Schedule, check_backbone_name
+from cotransport.settings.sections import STRONG, Backbone, Device, Schedule, check_backbone_name
 from cotransport.settings.validation import nearest, validated
 
 HELD_OUT = 0.1
@@ -54,6 +54,8 @@ def merge_choices(
     if before is not None:
         earlier = dict(before.settings if chosen_before is None else chosen_before)
         _check_fixed(before, options.chosen)
+    if "policy" in _section(options.chosen, "augmentation"):  # its values, and not those of the policy before
+        earlier["augmentation"] = {k: v for k, v in _section(earlier, "augmentation").items() if k not in STRONG}
     return earlier | {
         key: {**_section(earlier, key), **value} if key in SECTIONS and key != "memory" else value
         for key, value in options.chosen.items()

@@ -104,7 +104,7 @@ class BiC(Method):
 
         head = network.head
         assert isinstance(head, CorrectedHead)
-        logits = trainer.outputs(network, validation.images).logits
+        logits = trainer.predictions(network, validation.images).logits
         alpha, beta = bias_correction(logits, validation.labels, data.new_slice, prior=self.correction_prior)
         head.alpha[data.new_slice], head.beta[data.new_slice] = alpha, beta
 

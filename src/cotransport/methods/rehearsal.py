@@ -40,7 +40,9 @@ class Rehearsal(Part):
         if self.combine == "convex" and self.kd_weight is not None and self.kd_weight > 1:
             raise ValueError("kd_weight: above 1 the cross-entropy would get a negative weight. Use combine: additive")
         if self.combine == "ratio" and self.kd_weight is not None and self.kd_weight >= 1:
-            raise ValueError("kd_weight: with combine: ratio it must be below 1. Use combine: additive")
+            raise ValueError(
+                "kd_weight: combine: ratio divides by 1 - kd_weight. Give less than 1, or use combine: additive"
+            )
         return self
 
     def loss(self, data: TaskData, batch: Batch, output: Output, teacher_logits: Tensor) -> Tensor:

@@ -29,13 +29,13 @@ class Retrospection(Part):
     rt_every: Positive = 10
     """Number of steps after which the retrospective plan is computed again; 1 is exactly Algorithm 1."""
     rt_images: Literal["all", "new"] = "all"
-    """Images in the retrospective loss: all (Eq. 9), or those of the new classes only."""
+    """Images in the retrospective loss: all (Eq. 9), or those of the new classes only. A mixed image counts for the
+    class of its larger part."""
     rt_scale: Literal["head", "one"] = "head"
-    """Factor of the transported classifier's cosines: the head's scale, or 1, exactly as in Eq. 5. With the head's
-    scale, the gradient of the loss is about as many times larger."""
+    """Factor of the transported classifier's logits: the head's scale, or 1, as Eq. 5 is written. The head's scale
+    makes the gradient about that many times larger."""
     rt_share: Literal["one", "new"] = "one"
-    """One more factor of the retrospective loss: 1 (Eq. 9), or the new classes' share of all classes, 1 - lambda, which
-    is also the weight of the cross-entropy in Eq. 3."""
+    """Another factor of the retrospective loss: 1 (Eq. 9), or the new classes' share of all classes."""
     rt_centres: Literal["running", "exact"] = "running"
     """Where class centres come from: from the features of recent steps (`running`), or from a pass over all images for
     every plan (`exact`), which is slow and is not included in the measured speed of a time budget."""
@@ -85,7 +85,7 @@ class TransportBack:
             import torch
 
             with torch.autocast(output.features.device.type, enabled=False):
-                self._centres.observe(output.features.detach(), batch.labels, moment)
+                self._centres.observe(output.features.detach(), batch.labels, moment, batch.mixed)
 
     def logits(self, output: Output, moment: Moment) -> Tensor:
         """Logits (n, old classes) of the transported classifier on the current embedding."""

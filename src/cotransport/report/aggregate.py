@@ -113,12 +113,16 @@ def _flatten(value: object, path: str) -> Iterable[tuple[str, object]]:
 def _stream_key(result: Result) -> object:
     """Results with the same key can be compared."""
     validation = setting(result.recipe, "data", "validation")
-    return data_set_name(result), repr(validation), result.metric, tuple(result.classes), tuple(result.tasks)
+    images = setting(result.recipe, "stream", "later_images")
+    split = tuple(result.classes), tuple(result.tasks)
+    return data_set_name(result), repr(validation), repr(images), result.metric, *split
 
 
 def _title(result: Result) -> str:
     size = f"{plural(len(result.classes), 'class')} in {plural(len(result.tasks), 'task')}"
-    return f"{data_set_name(result)}: {size}{', validation' if uses_validation_images(result) else ''}"
+    images = setting(result.recipe, "stream", "later_images")
+    few = f", {plural(images, 'image')} of each later class" if images else ""
+    return f"{data_set_name(result)}: {size}{few}{', validation' if uses_validation_images(result) else ''}"
 
 
 def _distinct_names(names: Sequence[str]) -> list[str]:

@@ -107,7 +107,7 @@ def _stream_values(id_: str, stream: StreamSummary) -> Values:
         "headings": content.headings,
         "meanings": [
             *((column.heading, column.meaning) for column in COLUMNS),
-            (AUGMENTATION, "the random changes to training images, by the name of their policy"),
+            (AUGMENTATION, "random changes to training images: the policy, and what was changed in it"),
         ],
         "undefined": UNDEFINED,
         "upper_bounds": [method.name for method in stream.upper_bounds],

@@ -8,6 +8,7 @@ from typing import Any
 
 from cotransport.experiments.results import Result
 from cotransport.report.text import one_line
+from cotransport.settings.sections import STRONG
 
 
 def setting(recipe: Mapping[str, Any], *path: str) -> object:
@@ -28,13 +29,17 @@ def data_set_name(result: Result) -> str:
 
 
 def augmentation_name(result: Result) -> str:
-    """The augmentation in a few words, such as `trivial, Cutout`. Earlier releases had one policy only."""
-    recipe = result.recipe
-    words = [str(setting(recipe, "augmentation", "policy") or "basic")]
-    mixing = [name for name, key in (("Mixup", "mixup"), ("CutMix", "cutmix")) if setting(recipe, "loss", key)]
-    if words != ["strong"] and setting(recipe, "augmentation", "cutout"):
-        words.append("Cutout")
-    return one_line(", ".join([*words, *mixing]))
+    """The augmentation in a few words: its policy, what was changed in it, and mixing, as in `trivial, cutout 0.3`.
+
+    Earlier releases had one policy only.
+    """
+    recipe, policy = result.recipe, setting(result.recipe, "augmentation", "policy") or "basic"
+    usual = STRONG if policy == "strong" else {}
+    values = {name: setting(recipe, "augmentation", name) for name in STRONG}
+    changed = {name: value for name, value in values.items() if value is not None and value != usual.get(name, 0)}
+    mixing = {name: setting(recipe, "loss", name) for name in ("mixup", "cutmix")}
+    added = {**(changed if policy != "none" else {}), **{name: value for name, value in mixing.items() if value}}
+    return one_line(", ".join([str(policy), *(f"{name} {value}" for name, value in added.items())]))
 
 
 def uses_validation_images(result: Result) -> bool:

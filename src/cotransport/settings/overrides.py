@@ -7,6 +7,8 @@ in `methods.coil.reg`. A new list may name items of the list that it replaces: `
 
 from __future__ import annotations
 
+import copy
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,11 +59,16 @@ def set_value(values: dict[str, Any], key: str, value: object) -> None:
 
 
 def _with_named_items(value: object, before: object) -> object:
-    """A new value. If it is a list, items of the list before may be given by their labels or names."""
+    """A new value. If it is a list, items of the list before may be given by their labels or names.
+
+    A name that several items share means none of them.
+    """
     if not isinstance(value, list) or not isinstance(before, list):
         return value
-    known = {label: item for item in before if (label := _label(item))}
-    return [known.get(item, item) if isinstance(item, str) else item for item in value]
+    names = Counter(item.get("name") for item in before if isinstance(item, dict))
+    known = {item["name"]: item for item in before if isinstance(item, dict) and names[item.get("name")] == 1}
+    known |= {label: item for item in before if (label := _label(item))}
+    return [copy.deepcopy(known.get(item, item)) if isinstance(item, str) else item for item in value]
 
 
 def _position(items: list[Any], part: str, here: str) -> int:

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, update_bn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim.swa_utils import AveragedModel
 
 from cotransport.data import (
     Batch,
@@ -29,7 +30,7 @@ from cotransport.data import (
 )
 from cotransport.errors import CotransportWarning, StorageError
 from cotransport.networks.network import Network, Output
-from cotransport.settings.sections import Augmentation, Device, Loss, Optimiser, Schedule
+from cotransport.settings.sections import Augmentation, Device, Loss, Optimiser, PredictionSettings, Schedule
 from cotransport.system import signals
 from cotransport.system.randomness import derived_seed, seeded
 from cotransport.training import inference
@@ -47,7 +48,7 @@ MOST_MEASURED_STEPS = 200
 WARM_UP_STEPS = 2
 """Untimed steps before the speed is measured."""
 STATISTICS_IMAGES = 10_000
-"""Images, at most, from which the statistics of batch norms are computed anew after the weights were averaged."""
+"""Largest number of images from which batch-norm statistics are recomputed after averaging."""
 _SHUFFLE, _NETWORK, _STATISTICS = (0, 0), (0, 1), (0, 3)  # places of a task's random draws
 
 
@@ -74,7 +75,9 @@ class Trainer:
     optimiser: Optimiser = Optimiser()
     augmentation: Augmentation = Augmentation()
     loss: Loss = Loss()
-    """Only whether images are mixed; the loss itself is the objective's."""
+    """Only its mixing settings are used; the objective computes the loss."""
+    prediction: PredictionSettings = PredictionSettings()
+    """How a method that fits something to predictions must predict."""
     device: Device = Device()
     control: TrainingControl = TrainingControl()
 
@@ -122,6 +125,10 @@ class Trainer:
     def outputs(self, network: Network, images: Images) -> Output:
         """Features and logits of all images, on the CPU; the same in every process."""
         return inference.outputs(network, images, self.device)
+
+    def predictions(self, network: Network, images: Images) -> Output:
+        """Like `outputs`, as the classifier will predict: averaged over mirror images, if the settings say so."""
+        return inference.outputs(network, images, self.device, flip=self.prediction.flip)
 
     def features(self, network: Network, images: Images) -> Tensor:
         """Features (n, d) of all images, on the CPU; the same in every process."""
@@ -201,6 +208,8 @@ class Trainer:
         step_seconds = (ends[-1] - ends[warm_up - 1]) / (len(ends) - warm_up)
         epoch_seconds = step_seconds * steps_per_epoch(len(data), self.schedule.batch_size)
         left = budget - (time.perf_counter() - started)
+        if self.optimiser.average_last is not None:  # a forward pass over some images follows
+            left -= step_seconds * min(self.statistics_steps, steps_per_epoch(len(data), self.schedule.batch_size))
         epochs = int(processes.reduce(torch.tensor(left / epoch_seconds, device=processes.device), "mean").item())
         if epochs < 1:
             message = (
@@ -209,6 +218,11 @@ class Trainer:
             )
             warnings.warn(message, CotransportWarning, stacklevel=2)
         return max(1, epochs)
+
+    @property
+    def statistics_steps(self) -> int:
+        """Largest number of batches from which batch-norm statistics are recomputed."""
+        return -(-STATISTICS_IMAGES // self.schedule.batch_size)
 
     def _average_buffers(self, network: nn.Module) -> None:
         if self.processes.count > 1:
@@ -290,17 +304,36 @@ class _Training:
                 yield _Step(batch, output, loss.detach(), rate)
 
     def finish(self) -> None:
-        """After the last step: put the averaged weights in place, with batch-norm statistics that belong to them."""
+        """After the last step: replace the weights by their average, and recompute the batch-norm statistics."""
         if self._average is None or not self._average.n_averaged:
             return
         averaged = self._average.module.state_dict()
         with torch.no_grad():
             for name, parameter in self._network.named_parameters():
                 parameter.copy_(averaged[name])
-        trainer, batches = self._trainer, self._batches(_STATISTICS, epochs=1)
-        most = -(-STATISTICS_IMAGES // trainer.schedule.batch_size)
-        with closing(batches), seeded(trainer.seed, trainer.task, *_STATISTICS):  # the network may draw (dropout)
-            update_bn((batch.images for batch in itertools.islice(batches, most)), self._wrapped)
+        self._recompute_norm_statistics()
+
+    def _recompute_norm_statistics(self) -> None:
+        """Set the running statistics of batch norms to the mean over some batches. Frozen norms stay as they are."""
+        trainer = self._trainer
+        self._wrapped.train()
+        norms = [
+            module
+            for module in self._network.modules()
+            if isinstance(module, _BatchNorm) and module.training and module.track_running_stats
+        ]
+        if not norms:
+            return
+        momenta = [norm.momentum for norm in norms]
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # the mean over all batches
+        draws = seeded(trainer.seed, trainer.task, *_STATISTICS)  # the network's own, such as dropout's
+        with closing(self._batches(_STATISTICS, epochs=1)) as batches, draws, torch.no_grad():
+            for batch in itertools.islice(batches, trainer.statistics_steps):
+                self._wrapped(batch.images)
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
 
     def _batches(self, place: tuple[int, int], epochs: int, first_step: int = 0) -> Generator[Batch, None, None]:
         trainer = self._trainer

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from cotransport.data import Mixed
 from cotransport.training.objective import Moment
 from cotransport.training.processes import Processes
 from cotransport.transport import centres_of_sums, class_sums
@@ -20,12 +21,22 @@ class RunningCentres:
         self._sums = torch.zeros(classes, dimension, device=processes.device)
         self._counts = torch.zeros(classes, device=processes.device)
 
-    def observe(self, features: Tensor, labels: Tensor, moment: Moment) -> None:
-        """Add a batch of features (n, d)."""
-        sums, counts = class_sums(features.to(self._sums.dtype), labels, self._classes, unit=self._unit)
+    def observe(self, features: Tensor, labels: Tensor, moment: Moment, mixed: Mixed | None = None) -> None:
+        """Add a batch of features (n, d). A mixed image counts for both of its classes, by their shares."""
         kept = 1 - 1 / moment.steps
-        self._sums.mul_(kept).add_(sums)
-        self._counts.mul_(kept).add_(counts)
+        self._sums.mul_(kept)
+        self._counts.mul_(kept)
+        if mixed is None:
+            self._add(features, labels)
+        else:
+            self._add(features, labels, 1 - mixed.share)
+            self._add(features, mixed.labels, mixed.share)
+
+    def _add(self, features: Tensor, labels: Tensor, weights: Tensor | None = None) -> None:
+        features = features.to(self._sums.dtype)
+        sums, counts = class_sums(features, labels, self._classes, unit=self._unit, weights=weights)
+        self._sums.add_(sums)
+        self._counts.add_(counts)
 
     def centres(self) -> Tensor:
         """Class centres (classes, d). Every class must have been observed: after the first epoch, all have been."""
