@@ -284,7 +284,7 @@ def cross_entropy(batch: Batch, output: Output, moment: Moment) -> Tensor:
 
 
 def augmentation() -> Iterator[Figure]:
-    """All that makes a batch, with each policy and with mixing, as a share of a training step on the fast net."""
+    """The cost of making a batch, with each policy and with mixing, as a share of a training step with the fast net."""
     data, network, plain = noise(16 * BATCH, 32, 10), make_network("fast", 32, 10), Loss()
     train = ideal_training(network, Objective(cross_entropy), fixed_batch(32, 10), 16)
     cases = {

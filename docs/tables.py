@@ -1,7 +1,7 @@
-"""Writes the tables of measured results in the README and in these pages from the archives `results/*.json`.
+"""Rewrites the tables of measured results in the README and in these pages from the archives `results/*.json`.
 
-A table stands between the comments `<!-- table: NAME -->` and `<!-- end of table -->`. `python docs/tables.py` writes
-all of them anew, and a test checks that they agree with the archives. NAME is one of:
+A table stands between the comments `<!-- table: NAME -->` and `<!-- end of table -->`. `python docs/tables.py` rewrites
+all of them, and a test checks that they agree with the archives. NAME is one of:
 
 - `ARCHIVE`: every method with its measures, the best average first.
 - `ARCHIVE against LABEL`: every other method's paired differences to one method.
@@ -41,13 +41,13 @@ MEASURES = ("average", "last", "forgetting", "head", "nearest mean", *COSTS)
 
 
 def main() -> None:
-    """Write all tables anew."""
+    """Rewrite all tables."""
     for page in PAGES:
         page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def with_tables(text: str) -> str:
-    """A page with its tables written anew."""
+    """A page with its tables rewritten."""
     return TABLE.sub(lambda found: f"{found[1]}{table(found[2])}{found[3]}", text)
 
 
@@ -89,7 +89,7 @@ def one_method(label: str, streams: Mapping[str, StreamSummary]) -> Iterable[lis
 
 
 def costs(method: MethodSummary) -> list[str]:
-    """What a method's numbers took: the cells below `COSTS`."""
+    """What a method cost: its cells below `COSTS`."""
     parameters = method.results[0].parameters
     return [
         f"{TIME.estimate(method).mean / 60:.0f}",
@@ -144,24 +144,25 @@ def probability(value: float) -> str:
 
 
 def source(results: Iterable[Result]) -> list[str]:
-    """Where the numbers come from: recipe, seeds, commits and machine."""
-    recipes, seeds, commits, machines = (
-        list(dict.fromkeys(values))
-        for values in zip(
-            *(
-                (
-                    str(result.recipe.get("name")),
-                    str(result.seed),
-                    str(result.environment.get("commit")),
-                    machine(result),
-                )
-                for result in results
-            ),
-            strict=True,
-        )
+    """Where the numbers come from: commands, seeds, commits and machines."""
+    found = list(results)
+    commands = distinct(f"`{command(result)}`" for result in found)
+    seeds = ", ".join(map(str, sorted({result.seed for result in found})))
+    commits = distinct(str(result.environment.get("commit")) for result in found)
+    return [f"*{commands}; seeds {seeds}; commits {commits}; {distinct(map(machine, found))}.*"]
+
+
+def command(result: Result) -> str:
+    """The command of a run, without its folder, methods and seeds, which the table has."""
+    kept = re.sub(
+        r" --(out \S+|resume|overwrite|set (methods|seeds)=.*?)(?= --|$)", "", str(result.environment["command"])
     )
-    names = ", ".join(f"`cotransport run {name}`" for name in recipes)
-    return [f"*{names}; seeds {', '.join(sorted(seeds))}; commits {', '.join(commits)}; {', '.join(machines)}.*"]
+    return kept.strip()
+
+
+def distinct(texts: Iterable[str]) -> str:
+    """Texts in order of appearance, each once."""
+    return ", ".join(dict.fromkeys(texts))
 
 
 def machine(result: Result) -> str:

@@ -13,10 +13,10 @@ def cross_entropy(logits: Tensor, labels: Tensor, *, smoothing: float = 0.0, log
 
     .. math:: L_{CE}(x, y) = \sum_{k=1}^{|\mathcal{Y}_b|} - I(y = k) \log S_k(W_b^\top \phi(x))
 
-    where S is the softmax. Instead of a label, an image may have a probability of each class: `labels` (n, classes).
-    Two more options go beyond the equation. With `smoothing` s, the target is (1 - s) times the
-    indicator plus s times the uniform distribution. With `log_prior` (classes,), the logarithms of the classes' shares
-    of the training images are added to the logits (class-balanced softmax, Ren et al., 2020).
+    where S is the softmax. `labels` may also be probabilities (n, classes). Two options go beyond the equation. With
+    `smoothing` s, the target is (1 - s) times the indicator plus s times the uniform distribution. With `log_prior`
+    (classes,), the logarithms of the classes' shares of the training images are added to the logits (class-balanced
+    softmax, Ren et al., 2020).
 
     >>> import torch
     >>> round(cross_entropy(torch.zeros(1, 4), torch.tensor([2])).exp().item(), 4)

@@ -58,7 +58,7 @@ def test_every_field_is_described(kind: type[Settings]) -> None:
         (
             Loss,
             {"mixup": 0.6, "cutmix": 0.5},
-            r"mixup and cutmix: .*mixed once at most, so their sum must not exceed 1",
+            r"mixup and cutmix: their sum is above 1, .*Lower one of them",
         ),
         (Loss, {"mixup": 1.1}, r"mixup: .*less than or equal to 1"),
         (Loss, {"cutmix": -0.1}, r"cutmix: .*greater than or equal to 0"),

@@ -30,15 +30,18 @@ TRIVIAL_CHANGES = (
     "solarise",
     "equalise",
 )
-"""The changes of which the policy `trivial` chooses one for each image, all with the same probability."""
-MOST_SHEAR = 0.3
-MOST_TRANSLATION = 0.3
-"""In sides."""
-MOST_ROTATION = 30.0
+"""The policy `trivial` picks one of these for each image, all equally likely.
+
+TrivialAugment also has sharpness and auto-contrast. The ranges below are those of RandAugment (Cubuk et al., 2020).
+"""
+MAX_SHEAR = 0.3
+MAX_TRANSLATION = 0.3
+"""As a share of the image's side."""
+MAX_ROTATION = 30.0
 """In degrees."""
-MOST_COLOUR = 0.9
+MAX_COLOUR = 0.9
 """Largest difference of a colour's factor from 1."""
-FEWEST_BITS = 4
+MIN_BITS = 4
 """Fewest bits that `posterise` keeps."""
 ALL_BITS, NO_THRESHOLD = 8.0, 256.0
 """Values of `posterise` and `solarise` that change nothing."""
@@ -62,11 +65,11 @@ class Draws(NamedTuple):
     rotation: Tensor
     """float (n,): angle in degrees."""
     shear: Tensor
-    """float (n, 2)."""
+    """float (n, 2): horizontal and vertical factors."""
     zoom: Tensor
-    """float (n,)."""
+    """float (n,): factor; above 1, it enlarges."""
     translation: Tensor
-    """float (n, 2): to the right and down, in sides."""
+    """float (n, 2): to the right and down, as a share of the image's side."""
     bits: Tensor
     """float (n,): bits of each colour that are kept."""
     threshold: Tensor
@@ -129,17 +132,17 @@ def _with_trivial_change(draws: Draws, generator: torch.Generator) -> Draws:
     def if_chosen(name: str, values: Tensor) -> Tensor:
         return torch.where(is_chosen[name], values, 0.0)
 
-    def if_either(first: str, second: str, most: float) -> Tensor:
+    def along_axes(first: str, second: str, most: float) -> Tensor:
         return torch.stack([if_chosen(name, most * signed) for name in (first, second)], dim=1)
 
     return draws._replace(
-        brightness=draws.brightness * (1 + if_chosen("brightness", MOST_COLOUR * signed)),
-        contrast=draws.contrast * (1 + if_chosen("contrast", MOST_COLOUR * signed)),
-        saturation=draws.saturation * (1 + if_chosen("saturation", MOST_COLOUR * signed)),
-        rotation=draws.rotation + if_chosen("rotate", MOST_ROTATION * signed),
-        shear=draws.shear + if_either("shear right", "shear down", MOST_SHEAR),
-        translation=draws.translation + if_either("translate right", "translate down", MOST_TRANSLATION),
-        bits=ALL_BITS - if_chosen("posterise", (strength * (1 + ALL_BITS - FEWEST_BITS)).floor()),
+        brightness=draws.brightness * (1 + if_chosen("brightness", MAX_COLOUR * signed)),
+        contrast=draws.contrast * (1 + if_chosen("contrast", MAX_COLOUR * signed)),
+        saturation=draws.saturation * (1 + if_chosen("saturation", MAX_COLOUR * signed)),
+        rotation=draws.rotation + if_chosen("rotate", MAX_ROTATION * signed),
+        shear=draws.shear + along_axes("shear right", "shear down", MAX_SHEAR),
+        translation=draws.translation + along_axes("translate right", "translate down", MAX_TRANSLATION),
+        bits=ALL_BITS - if_chosen("posterise", (strength * (1 + ALL_BITS - MIN_BITS)).floor()),
         threshold=NO_THRESHOLD - if_chosen("solarise", NO_THRESHOLD * strength),
         equalised=is_chosen["equalise"],
     )
@@ -160,7 +163,7 @@ def flip(images: Tensor, draws: Draws) -> Tensor:
 def augment(images: Tensor, draws: Draws, settings: Augmentation) -> Tensor:
     """Apply all changes after the crop and flip: uint8 (n, h, w, 3) -> float32 from 0 to 255, of the same shape.
 
-    Every change is applied to the images that it concerns, and to no others.
+    Each change is applied only to the images it was drawn for.
     """
     pixels, reflect = images.float(), settings.padding == "reflect"
 
@@ -172,9 +175,11 @@ def augment(images: Tensor, draws: Draws, settings: Augmentation) -> Tensor:
         elif len(rows):
             pixels[rows] = changed(pixels[rows], *(values[rows] for values in numbers))
 
-    is_still = (draws.rotation == 0) & (draws.zoom == 1) & (torch.cat([draws.shear, draws.translation], 1) == 0).all(1)
+    is_unwarped = (
+        (draws.rotation == 0) & (draws.zoom == 1) & (torch.cat([draws.shear, draws.translation], 1) == 0).all(1)
+    )
     maps = change.affine_maps(draws.rotation, draws.shear, draws.zoom, draws.translation)
-    apply(~is_still, lambda part, own: change.warp(part, own, reflect=reflect), maps)
+    apply(~is_unwarped, lambda part, own: change.warp(part, own, reflect=reflect), maps)
     apply(draws.equalised, change.equalise)
     apply(draws.bits < ALL_BITS, change.posterise, draws.bits)
     apply(draws.threshold < NO_THRESHOLD, change.solarise, draws.threshold)

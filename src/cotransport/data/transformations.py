@@ -1,7 +1,7 @@
-"""Batched changes to images. Each takes a whole batch and one value an image, and works on any device.
+"""Batched changes to images. Each takes a batch and one value per image, and works on any device.
 
 Images are (n, h, w, 3): uint8 in `crop` and `flip`, and float32 from 0 to 255 in all others. Values are (n,) unless a
-function says otherwise, and may lie on the CPU.
+function says otherwise, and may be on the CPU.
 """
 
 from __future__ import annotations
@@ -94,13 +94,13 @@ def saturate(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def posterise(images: Tensor, bits: Tensor) -> Tensor:
-    """Keep only the highest bits of each colour, 1 to 8 of them."""
+    """Keep the highest `bits` bits of each colour, 1 to 8."""
     step = _spread(2.0 ** (8 - bits), images)
     return (images / step).floor_() * step
 
 
 def solarise(images: Tensor, threshold: Tensor) -> Tensor:
-    """Invert the colours that are not below the threshold."""
+    """Invert colours at or above the threshold."""
     return torch.where(images < _spread(threshold, images), images, 255 - images)
 
 
@@ -144,7 +144,7 @@ def cut_out(images: Tensor, centre: Tensor, side: float) -> Tensor:
 
 
 def _spread(values: Tensor, images: Tensor) -> Tensor:
-    """Values of images (n,) in a shape that multiplies with the images."""
+    """Values (n,), shaped to broadcast over the images."""
     return values.to(images)[:, None, None, None]
 
 

@@ -36,7 +36,7 @@ def environment(processes: Processes) -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """The name of the processor; empty if the system does not tell it."""
+    """The processor's name; empty if unknown."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

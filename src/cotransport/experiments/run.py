@@ -59,7 +59,7 @@ def run(
 ) -> list[Result]:
     """Run what is not finished yet and return all results. Unfinished runs need `resume` or `overwrite`."""
     processes = processes_for(recipe.device)
-    where = environment(processes)  # before the first task: the checkout may change during a long run
+    environment_at_start = environment(processes)  # before the first task: the checkout may change during a long run
     listener = listener if processes.is_first else NullListener()
     source = open_source(recipe.data)
     recipe = with_augmentation(recipe, source)
@@ -83,7 +83,7 @@ def run(
         for number, one in enumerate(pending, start=1):
             job = Job(out / one.folder / UNFINISHED, records[one.folder], processes)
             title = f"{one.label}, seed {one.seed} (run {number} of {len(pending)})"
-            results[one.folder] = _finish(recipe, one, stream, job, listener, title, where)
+            results[one.folder] = _finish(recipe, one, stream, job, listener, title, environment_at_start)
     return [results[one.folder] for one in runs]
 
 
@@ -150,9 +150,15 @@ def _resume_or_start(recipe: Recipe, one: Run, out: Path, images: str, followed:
 
 
 def _finish(
-    recipe: Recipe, one: Run, stream: TaskStream, job: Job, listener: Listener, title: str, where: dict[str, Any]
+    recipe: Recipe,
+    one: Run,
+    stream: TaskStream,
+    job: Job,
+    listener: Listener,
+    title: str,
+    environment_at_start: dict[str, Any],
 ) -> Result:
-    """Learn and evaluate the tasks that are left, and write the result. `where` is the environment."""
+    """Learn and evaluate the tasks that are left, and write the result."""
     processes, store = processes_for(recipe.device), ModelStore(job.folder / STATE)
     folder = job.folder.parent
     with jobs.locked(store, processes):
@@ -174,7 +180,7 @@ def _finish(
                     so_far = replace(so_far, steps_logged=log.steps_done)
                     processes.decide_once(lambda: _save(recipe, one, store, so_far, job))  # noqa: B023 (called at once)
                     listener.task_done(*_in_words(so_far.results[-1], recipe, one))
-        result = _result(recipe, one, stream, so_far, job, where)
+        result = _result(recipe, one, stream, so_far, job, environment_at_start)
         if processes.is_first:
             result.save(folder)
     job.remove()
@@ -252,7 +258,9 @@ def _save(recipe: Recipe, one: Run, store: ModelStore, so_far: _SoFar, job: Job)
     job.remove_checkpoints()
 
 
-def _result(recipe: Recipe, one: Run, stream: TaskStream, so_far: _SoFar, job: Job, where: dict[str, Any]) -> Result:
+def _result(
+    recipe: Recipe, one: Run, stream: TaskStream, so_far: _SoFar, job: Job, environment_at_start: dict[str, Any]
+) -> Result:
     steps = so_far.results
     matrix = metrics.accuracy_matrix([step.per_task for step in steps])
     curve = [math.nan if (value := getattr(step, recipe.metric)) is None else value for step in steps]
@@ -276,7 +284,7 @@ def _result(recipe: Recipe, one: Run, stream: TaskStream, so_far: _SoFar, job: J
         backward_transfer=metrics.backward_transfer(matrix),
         parameters=None if so_far.state is None else so_far.state.network.trained_weights,
         confusion=so_far.confusion.tolist(),
-        environment={**where, "threads": threads or where["threads"]},
+        environment={**environment_at_start, "threads": threads or environment_at_start["threads"]},
     )
 
 

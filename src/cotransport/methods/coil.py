@@ -117,7 +117,7 @@ class Coil(Method):
 
 
 class CoilTuned(Coil):
-    """COIL with the settings that measured best with few epochs (LOG.md)."""
+    """COIL with weights that suit few epochs and few new classes at a time (LOG.md)."""
 
     name = "coil-tuned"
     title = "COIL (tuned)"

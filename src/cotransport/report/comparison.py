@@ -22,11 +22,11 @@ class Comparison:
     last: Estimate
     """Difference of the last accuracies."""
     p_over_seeds: float
-    """Probability of such a mean difference of the average accuracies by chance: paired t-test over seeds. NaN with one
-    seed."""
+    """p-value of a paired t-test over seeds, for the average accuracies. NaN with one seed, or if all differences are
+    equal."""
     p_over_tasks: float
-    """The same by Wilcoxon's signed-rank test over all seeds and all tasks but the first. The tasks of a run are not
-    independent of each other, so this probability is too low. NaN if nothing differs."""
+    """p-value of Wilcoxon's signed-rank test over seeds and tasks after the first. The tasks of a run are not
+    independent, so it is too low. NaN if nothing differs."""
 
 
 def compare(method: MethodSummary, other: MethodSummary) -> Comparison | None:

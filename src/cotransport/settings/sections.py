@@ -60,7 +60,7 @@ class StreamSettings(Settings):
     subset: Positive | None = None
     """Use only this many classes: the first ones after shuffling."""
     later_images: Positive | None = None
-    """Number of training images of each class in all tasks after the first: its first ones. By default, all."""
+    """In tasks after the first, use only this many training images of each class, the first ones. By default, all."""
 
     @model_validator(mode="after")
     def _one_way_to_split(self) -> StreamSettings:
@@ -109,7 +109,7 @@ class Backbone(Settings):
     width: Positive = 64
     """fast: number of channels in the first block. The later blocks have two and four times as many."""
     last_relu: bool = True
-    """fast: end with a ReLU, so that features are not negative. Without it, all features may be negative too."""
+    """fast: end with a ReLU, so that features are never negative."""
     dimension: Positive | None = None
     """Length of the features, made by a linear layer and a norm after the network. By default, the length that the
     network gives, without these layers."""
@@ -191,8 +191,8 @@ class Optimiser(Settings):
     clip_norm: Amount | None = None
     """Largest norm of the gradient of all weights together; a longer gradient is scaled down. By default, no limit."""
     average_last: Share | None = None
-    """Share of the training, at its end, over which the weights are averaged. The average replaces the last weights,
-    and the statistics of batch norms are computed anew for it. By default, the last weights are used."""
+    """Average the weights over this last share of the training, and recompute the batch-norm statistics for the
+    average. By default, the last weights are used."""
 
     @model_validator(mode="after")
     def _nesterov_needs_momentum(self) -> Optimiser:
@@ -210,16 +210,19 @@ class Loss(Settings):
     """Add the logarithm of each class's share of the training images to its logit. This counters the bias towards new
     classes, which have more images."""
     mixup: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Share of the training images that are blended with another image of the batch (Zhang et al., 2018). The target
-    is blended in the same proportion, which is uniformly random."""
+    """Share of the training images that are blended with another image of the batch (Zhang et al., 2018). The other
+    image's weight, in image and target, is uniform between 0 and a half. Not used with a frozen backbone."""
     cutmix: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Share of the training images in which a rectangle is replaced by that of another image of the batch (Yun et al.,
-    2019). The other image's share of the target is the rectangle's share of the area, which is uniformly random."""
+    """Share of the training images in which a rectangle is replaced by the same rectangle of another image of the batch
+    (Yun et al., 2019). Its share of the area, and of the target, is uniform between 0 and a half, up to rounding. Not
+    used with a frozen backbone."""
 
     @model_validator(mode="after")
     def _mixed_once(self) -> Loss:
         if self.mixup + self.cutmix > 1:
-            raise ValueError("mixup and cutmix: an image is mixed once at most, so their sum must not exceed 1")
+            raise ValueError(
+                "mixup and cutmix: their sum is above 1, but an image is mixed at most once. Lower one of them"
+            )
         return self
 
 
@@ -243,13 +246,13 @@ class Augmentation(Settings):
 
     policy: Literal["none", "basic", "trivial", "strong"] = "basic"
     """A named set of changes. `none`: no changes. `basic`: crops and flips. `trivial`: `basic`, and one random change
-    of random strength for each image (TrivialAugment; Müller and Hutter, 2021). `strong`: `basic`, and rotation, shear,
-    zoom, colours and Cutout, all at once. The settings below change the policy, except for `none`."""
+    of random strength for each image (after TrivialAugment; Müller and Hutter, 2021). `strong`: `basic`, and rotation,
+    shear, zoom, colours and Cutout, all at once. The settings below change the policy, except for `none`."""
     crop_padding: Annotated[int, Field(ge=0, le=LARGEST_IMAGE // 8)] = 4
     """Images in memory: pad each side by this many pixels, then cut out a random window of the original size."""
     padding: Literal["zero", "reflect"] = "zero"
-    """What is beyond the edge of an image, where a crop, rotation, shear or zoom needs it: black (`zero`), or the
-    mirrored image (`reflect`)."""
+    """What fills the area beyond an image's edge after a crop, rotation, shear, zoom or translation: black (`zero`), or
+    the mirrored image (`reflect`)."""
     min_area: Annotated[float, Field(gt=0, le=1)] = 0.25
     """Images decoded for each use: the smallest share of the area that a random crop keeps."""
     flip: bool = True
@@ -259,7 +262,7 @@ class Augmentation(Settings):
     shear: Change = 0.0
     """Shear each image along both axes by random factors between -shear and shear."""
     zoom: Change = 0.0
-    """Enlarge each image by a random factor between 1 - zoom and 1 + zoom."""
+    """Scale each image by a random factor between 1 - zoom and 1 + zoom."""
     brightness: Change = 0.0
     """Multiply the pixels of each image by a random factor between 1 - brightness and 1 + brightness."""
     contrast: Change = 0.0
@@ -267,8 +270,8 @@ class Augmentation(Settings):
     saturation: Change = 0.0
     """Multiply each pixel's differences from its grey by a random factor between 1 - saturation and 1 + saturation."""
     cutout: Change = 0.0
-    """Fill a square at a random place with the image's mean colour (Cutout; DeVries and Taylor, 2017). This is its side
-    as a share of the image's side; what lies beyond the edge is lost."""
+    """Side of a square, as a share of the image's side, that is filled with the mean colour at a random place (Cutout;
+    DeVries and Taylor, 2017). It may extend beyond the edge."""
 
     @model_validator(mode="before")
     @classmethod
@@ -301,7 +304,7 @@ class Device(Settings):
     """Number of machines."""
     precision: Literal["auto", "fastest", "32-true", "16-mixed", "bf16-mixed", "64-true"] = "auto"
     """Precision of the computations. `auto` is bf16-mixed on GPUs that support it natively, otherwise 32-true.
-    `fastest` is bf16-mixed on CPUs that support it natively too."""
+    `fastest` is the same, and bf16-mixed also on CPUs with bfloat16 instructions (AVX-512 BF16 or AMX)."""
     threads: Positive | None = None
     """Threads of each process on the CPU. By default, what OMP_NUM_THREADS says; otherwise at most the process's share
     of the cores, and fewer if a training step is too small to keep them busy."""

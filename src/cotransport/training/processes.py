@@ -171,6 +171,6 @@ def _is_cpu(device: Device) -> bool:
 
 
 def _computes_in_bf16() -> bool:
-    """Whether this CPU has instructions for bfloat16; without them, bfloat16 is slower than float32."""
+    """Whether this CPU has instructions for bfloat16, as far as torch can tell; without them, float32 is faster."""
     capabilities: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # earlier releases lack it
-    return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16"))
