@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -34,6 +35,8 @@ PAPER = {
     "cifar100-b0-20-fast": 62.98,
 }
 """The average accuracies of COIL on the same streams in the paper's Table 1."""
+WIDTH = 120
+"""Longest line of a page, apart from rows of tables."""
 COSTS = ("minutes", "parameters", "augmentation", "seeds")
 """Headings of the last columns: training time, trained weights, augmentation and number of seeds."""
 MEASURES = ("average", "last", "forgetting", "head", "nearest mean", *COSTS)
@@ -149,7 +152,8 @@ def source(results: Iterable[Result]) -> list[str]:
     commands = distinct(f"`{command(result)}`" for result in found)
     seeds = ", ".join(map(str, sorted({result.seed for result in found})))
     commits = distinct(str(result.environment.get("commit")) for result in found)
-    return [f"*{commands}; seeds {seeds}; commits {commits}; {distinct(map(machine, found))}.*"]
+    text = f"*{commands}; seeds {seeds}; commits {commits}; {distinct(map(machine, found))}.*"
+    return textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def command(result: Result) -> str:
