@@ -31,7 +31,7 @@ TABLE = re.compile(r"(<!-- table: ([^>]*) -->\n).*?(<!-- end of table -->)", re.
 PAPER = {
     "cifar100-b0-2-fast": 69.64,
     "cifar100-b0-5-fast": 68.26,
-    "cifar100-b0-5-fast-width96": 68.26,
+    "b0-5-width96": 68.26,
     "cifar100-b0-10-fast": 65.48,
     "cifar100-b0-20-fast": 62.98,
 }
