@@ -12,7 +12,7 @@ from cotransport.learner.settings import LearnerSettings
 from cotransport.lessons.options import LessonOptions, lesson_settings, merge_choices, named_backbone
 from cotransport.lessons.suggestions import suggest
 from cotransport.model.snapshot import Snapshot
-from cotransport.settings.sections import Backbone, Budget, Device
+from cotransport.settings.sections import Augmentation, Backbone, Budget, Device
 from tests.conftest import blobs
 
 SUGGESTION = suggest(blobs(2, 20), 0, is_gpu=False)
@@ -34,6 +34,12 @@ class TestMergeChoices:
             "schedule": {"epochs": 5, "batch_size": 8},
             "seed": 2,
         }
+
+    def test_another_policy_of_augmentation_brings_its_own_values(self) -> None:
+        """Also for a model saved from Python, all of whose settings count as chosen."""
+        merged = merge_choices(LessonOptions({"augmentation": {"policy": "strong", "zoom": 0.1}}), BEFORE, None)
+        settings = lesson_settings(STORED, merged, SUGGESTION, CPU)
+        assert settings.augmentation == Augmentation.model_validate({"policy": "strong", "zoom": 0.1})
 
     def test_one_kind_of_memory_replaces_the_other(self) -> None:
         options = LessonOptions({"memory": {"total": 100}})

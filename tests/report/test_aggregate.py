@@ -60,3 +60,12 @@ def test_results_that_cannot_be_compared_are_on_other_streams(changes: dict[str,
 def test_every_method_has_its_own_style() -> None:
     stream = summarise([make_result(f"method {number}") for number in range(15)] + [make_result("oracle")])[0]
     assert len({method.style for method in stream.methods}) == 16
+
+
+def test_runs_with_few_images_are_another_stream() -> None:
+    few = {**RECIPE, "stream": {"later_images": 20}}
+    streams = summarise([make_result(), make_result(recipe=few)])
+    assert [stream.title for stream in streams] == [
+        "digits: 4 classes in 2 tasks",
+        "digits: 4 classes in 2 tasks, 20 images of each later class",
+    ]
