@@ -1,4 +1,4 @@
-"""Where images come from: folders, Hugging Face data sets, arrays in memory and the embedded digits.
+"""Where images come from: folders, official archives, Hugging Face data sets, arrays and the embedded digits.
 
 A source lists its classes without reading an image, and loads its images into the storage that suits them.
 """
@@ -19,6 +19,7 @@ from cotransport.data.hugging_face import HuggingFace, is_hub_id, is_hugging_fac
 from cotransport.data.images import LabelledImages
 from cotransport.data.labels import Label
 from cotransport.data.loading import resize
+from cotransport.data.official import official_source
 from cotransport.data.splits import DataSet, Splits, hold_out
 from cotransport.errors import DataError
 from cotransport.settings.sections import Augmentation, Data
@@ -74,12 +75,19 @@ def open_source(settings: Data) -> Source:
                     f"{folder}: a file. Give a folder with a subfolder per class, or a Hugging Face data set"
                 )
             if folder.is_dir() and name:
-                return HuggingFace(settings, folder) if is_hugging_face(folder) else ImageFolder(settings, folder)
+                return _source_in(folder, settings)
     except (OSError, RuntimeError) as error:  # no permission, a name that is too long, no such user
         raise DataError(f"{name}: cannot be read ({error}). Check the path") from None
     if not is_hub_id(name):
         raise DataError(f"{name or 'data.source'}: no such folder. Check the path")
     return HuggingFace(settings, None)
+
+
+def _source_in(folder: Path, settings: Data) -> Source:
+    official = official_source(settings, folder)
+    if official is not None:
+        return official
+    return HuggingFace(settings, folder) if is_hugging_face(folder) else ImageFolder(settings, folder)
 
 
 def load_data_set(source: Source, settings: Data) -> DataSet:

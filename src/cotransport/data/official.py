@@ -1,0 +1,151 @@
+"""Data sets in the layout of their official archives, where text files list the images, their classes and the split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from cotransport.data.decoding import Item
+from cotransport.data.folders import check_inside
+from cotransport.data.images import LabelledImages
+from cotransport.data.labels import Label, check_distinct
+from cotransport.data.loading import images_from_parts
+from cotransport.data.splits import Splits
+from cotransport.errors import DataError
+from cotransport.settings.sections import Augmentation, Data
+
+RAF_DB_CLASSES = {
+    "1": "surprise",
+    "2": "fear",
+    "3": "disgust",
+    "4": "happiness",
+    "5": "sadness",
+    "6": "anger",
+    "7": "neutral",
+}
+"""Names of the labels in RAF-DB, as its documentation gives them."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One line of a list: an image, its class and its split."""
+
+    path: Path
+    label: str
+    """A key of the classes."""
+    is_training: bool
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The lists of a data set."""
+
+    classes: Mapping[str, str]
+    """The names of the classes by their labels in the lists."""
+    images: list[Listed]
+
+
+class ListedImages:
+    """A data set whose images are listed in text files."""
+
+    augmentation = Augmentation()
+
+    def __init__(self, settings: Data, folder: Path, read: Callable[[Path], Listing]) -> None:
+        self._settings, self._folder, self._read = settings, folder, read
+        self.name = folder.name or folder.resolve().name
+
+    @cached_property
+    def _listing(self) -> Listing:
+        return self._read(self._folder)
+
+    @cached_property
+    def classes(self) -> tuple[Label, ...]:
+        """The names of the classes, in the order of the data set."""
+        return check_distinct(self._listing.classes.values(), str(self._folder))
+
+    def splits(self) -> Splits:
+        """The images of the official split."""
+        root = None if self._settings.follow_links else self._folder
+        numbers = {label: number for number, label in enumerate(self._listing.classes)}
+        items: dict[bool, list[Item]] = {True: [], False: []}
+        labels: dict[bool, list[int]] = {True: [], False: []}
+        for listed in self._listing.images:
+            check_inside(listed.path, root)
+            items[listed.is_training].append(listed.path)
+            labels[listed.is_training].append(numbers[listed.label])
+        train, test = images_from_parts([items[True], items[False]], self._settings.image_size)
+        return Splits(
+            LabelledImages(train, torch.tensor(labels[True]), self.classes),
+            LabelledImages(test, torch.tensor(labels[False]), self.classes),
+        )
+
+
+def official_source(settings: Data, folder: Path) -> ListedImages | None:
+    """The data set in a folder, if it has the layout of an official archive that is known here."""
+    if (folder / "image_class_labels.txt").is_file() and (folder / "train_test_split.txt").is_file():
+        return ListedImages(settings, folder, cub200)
+    for root in (folder, folder / "basic"):
+        if (root / "EmoLabel" / "list_patition_label.txt").is_file():
+            return ListedImages(settings, root, raf_db)
+    return None
+
+
+def cub200(folder: Path) -> Listing:
+    """CUB-200-2011: `images.txt`, `image_class_labels.txt`, `train_test_split.txt`, `classes.txt` and `images/`."""
+    classes = {label: _species(name) for label, name in _pairs(folder / "classes.txt").items()}
+    paths, labels = _pairs(folder / "images.txt"), _pairs(folder / "image_class_labels.txt", allowed=classes)
+    splits = _pairs(folder / "train_test_split.txt", allowed=("0", "1"))
+    for name, found in (("image_class_labels.txt", labels), ("train_test_split.txt", splits)):
+        missing = next((number for number in paths if number not in found), None)
+        if missing is not None:
+            raise DataError(f"{folder / name}: image {missing} of images.txt is missing. Unpack the archive again")
+    images = [Listed(folder / "images" / path, labels[number], splits[number] == "1") for number, path in paths.items()]
+    return Listing(classes, images)
+
+
+def raf_db(folder: Path) -> Listing:
+    """RAF-DB, basic expressions: `EmoLabel/list_patition_label.txt` and `Image/aligned/`."""
+    file = folder / "EmoLabel" / "list_patition_label.txt"
+    images = []
+    for name, label in _pairs(file, allowed=RAF_DB_CLASSES).items():
+        path = Path(name)
+        if not name.startswith(("train", "test")):
+            raise DataError(f"{file}: {name!r} is neither a train nor a test image. Unpack the archive again")
+        aligned = folder / "Image" / "aligned" / f"{path.stem}_aligned{path.suffix}"
+        images.append(Listed(aligned, label, name.startswith("train")))
+    return Listing(RAF_DB_CLASSES, images)
+
+
+def _species(name: str) -> str:
+    """A readable name.
+
+    >>> _species("001.Black_footed_Albatross")
+    'Black footed Albatross'
+    """
+    return name.partition(".")[2].replace("_", " ") or name
+
+
+def _pairs(file: Path, allowed: Mapping[str, str] | tuple[str, ...] | None = None) -> dict[str, str]:
+    """The lines of a list: a key, a space and a value. If some values are allowed, any other is an error."""
+    pairs: dict[str, str] = {}
+    for number, line in _lines(file):
+        key, _, value = line.partition(" ")
+        if not value or key in pairs or (allowed is not None and value not in allowed):
+            raise DataError(f"{file}, line {number}: {line[:60]!r} is not expected here. Unpack the archive again")
+        pairs[key] = value
+    if not pairs:
+        raise DataError(f"{file}: empty. Unpack the archive again")
+    return pairs
+
+
+def _lines(file: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a text file with their numbers, without empty ones."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{file}: cannot be read ({error}). Unpack the archive again") from None
+    return ((number, line.strip()) for number, line in enumerate(text.splitlines(), start=1) if line.strip())
