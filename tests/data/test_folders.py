@@ -33,6 +33,18 @@ class TestImageFolder:
             write(tmp_path / split / "cat" / "1.png", value)
         assert values_of(load(tmp_path).test.images) == [2]
 
+    def test_an_unlabelled_test_folder_is_passed_over(self, tmp_path: Path) -> None:
+        for place in ("train/cat/1.png", "val/cat/2.png", "test/3.png"):
+            write(tmp_path / place, int(place[-5]))
+        assert values_of(load(tmp_path).test.images) == [2]
+
+    def test_without_a_labelled_test_folder_images_are_held_out(self, tmp_path: Path) -> None:
+        for place in ("train/cat/1.png", "train/cat/2.png", "test/3.png"):
+            write(tmp_path / place, int(place[-5]))
+        with pytest.warns(UserWarning, match=r"test: has no subfolders.*held out instead"):
+            train, test = load(tmp_path)
+        assert sorted(values_of(train.images) + values_of(test.images)) == [1, 2]
+
     def test_nested_hidden_and_other_files(self, tmp_path: Path) -> None:
         write(tmp_path / "cat" / "deep" / "er" / "1.PNG", 1)
         write(tmp_path / "cat" / "2.jpeg", 2)

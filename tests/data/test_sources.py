@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from cotransport.data import PixelImages, as_labelled, open_source, prefer_folder
+from cotransport.data.sources import BY_HAND
 from cotransport.errors import DataError
 from cotransport.settings.sections import Data
 from tests.data.helpers import load, values_of, write
@@ -22,6 +23,13 @@ class TestOpenSource:
     def test_a_missing_folder(self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         with pytest.raises(DataError, match=re.escape(f"{name}: no such folder. Check the path")):
+            as_labelled(name)
+
+    @pytest.mark.parametrize("name", BY_HAND)
+    def test_a_data_set_to_fetch_by_hand(self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.delenv("COTRANSPORT_DATA", raising=False)
+        with pytest.raises(DataError, match=rf"{name}: not found\. .* http.*COTRANSPORT_DATA names, or give its path"):
             as_labelled(name)
 
     @pytest.mark.parametrize("name", ["x" * 300, "~no-such-user/photos"])

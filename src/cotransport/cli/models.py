@@ -377,7 +377,7 @@ def _files(images: Iterable[str]) -> tuple[list[Path], list[str]]:
     """The image files of arguments, which are files, folders and patterns; and the arguments without any."""
     import glob
 
-    from cotransport.data.folders import images_below
+    from cotransport.data.files import images_below
 
     paths: list[Path] = []
     empty: list[str] = []

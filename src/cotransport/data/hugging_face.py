@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cotransport.data.decoding import Encoded, Item
-from cotransport.data.folders import check_inside
+from cotransport.data.files import check_inside
 from cotransport.data.images import LabelledImages
 from cotransport.data.labels import Label, check_distinct
 from cotransport.data.loading import images_from_parts

@@ -16,13 +16,25 @@ import torch
 from cotransport.data.arrays import as_images, as_labelled_images
 from cotransport.data.folders import ImageFolder
 from cotransport.data.hugging_face import HuggingFace, is_hub_id, is_hugging_face
+from cotransport.data.imagenet import imagenet_source
 from cotransport.data.images import LabelledImages
 from cotransport.data.labels import Label
+from cotransport.data.listed import listed_source
 from cotransport.data.loading import resize
-from cotransport.data.official import official_source
 from cotransport.data.splits import DataSet, Splits, hold_out
 from cotransport.errors import DataError
 from cotransport.settings.sections import Augmentation, Data
+
+BY_HAND = {
+    "cub200": "CUB-200-2011: download it from https://www.vision.caltech.edu/datasets/cub_200_2011 and unpack it. The "
+    "folder has images/, images.txt, image_class_labels.txt, train_test_split.txt and classes.txt",
+    "imagenet": "ImageNet (ILSVRC 2012): get the training and validation images from https://image-net.org, or the "
+    "archive of Kaggle's ImageNet Object Localization Challenge, and unpack them. The folder has train/ and val/, each "
+    "with a subfolder per synset; or a flat val/, and beside it LOC_val_solution.csv or the development kit",
+    "raf-db": "RAF-DB: ask its authors for it at http://www.whdeng.cn/RAF/model1.html and unpack it. The folder has "
+    "basic/EmoLabel/list_patition_label.txt and basic/Image/aligned/",
+}
+"""Data sets that cannot be downloaded automatically: where they come from, and how they must be on disk."""
 
 
 class Source(Protocol):
@@ -78,13 +90,19 @@ def open_source(settings: Data) -> Source:
                 return _source_in(folder, settings)
     except (OSError, RuntimeError) as error:  # no permission, a name that is too long, no such user
         raise DataError(f"{name}: cannot be read ({error}). Check the path") from None
+    if name in BY_HAND:
+        raise DataError(
+            f"{name}: not found. {BY_HAND[name]}. Name the folder {name} and put it into the folder that the "
+            "environment variable COTRANSPORT_DATA names, or give its path with --data"
+        )
     if not is_hub_id(name):
         raise DataError(f"{name or 'data.source'}: no such folder. Check the path")
     return HuggingFace(settings, None)
 
 
 def _source_in(folder: Path, settings: Data) -> Source:
-    official = official_source(settings, folder)
+    """The source in a folder, by the folder's layout."""
+    official = listed_source(settings, folder) or imagenet_source(settings, folder)
     if official is not None:
         return official
     return HuggingFace(settings, folder) if is_hugging_face(folder) else ImageFolder(settings, folder)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,9 +10,10 @@ from pathlib import Path
 import torch
 
 from cotransport.data.decoding import Item
-from cotransport.data.folders import check_inside
+from cotransport.data.files import check_inside
 from cotransport.data.images import LabelledImages
 from cotransport.data.labels import Label, check_distinct
+from cotransport.data.lists import pairs
 from cotransport.data.loading import images_from_parts
 from cotransport.data.splits import Splits
 from cotransport.errors import DataError
@@ -84,8 +85,8 @@ class ListedImages:
         )
 
 
-def official_source(settings: Data, folder: Path) -> ListedImages | None:
-    """The data set in a folder, if it has the layout of an official archive that is known here."""
+def listed_source(settings: Data, folder: Path) -> ListedImages | None:
+    """CUB-200-2011 or RAF-DB in a folder, if it has the layout of one of them."""
     if (folder / "image_class_labels.txt").is_file() and (folder / "train_test_split.txt").is_file():
         return ListedImages(settings, folder, cub200)
     for root in (folder, folder / "basic"):
@@ -96,9 +97,9 @@ def official_source(settings: Data, folder: Path) -> ListedImages | None:
 
 def cub200(folder: Path) -> Listing:
     """CUB-200-2011: `images.txt`, `image_class_labels.txt`, `train_test_split.txt`, `classes.txt` and `images/`."""
-    classes = {label: _species(name) for label, name in _pairs(folder / "classes.txt").items()}
-    paths, labels = _pairs(folder / "images.txt"), _pairs(folder / "image_class_labels.txt", allowed=classes)
-    splits = _pairs(folder / "train_test_split.txt", allowed=("0", "1"))
+    classes = {label: _species(name) for label, name in pairs(folder / "classes.txt").items()}
+    paths, labels = pairs(folder / "images.txt"), pairs(folder / "image_class_labels.txt", allowed=classes)
+    splits = pairs(folder / "train_test_split.txt", allowed=("0", "1"))
     for name, found in (("image_class_labels.txt", labels), ("train_test_split.txt", splits)):
         missing = next((number for number in paths if number not in found), None)
         if missing is not None:
@@ -111,7 +112,7 @@ def raf_db(folder: Path) -> Listing:
     """RAF-DB, basic expressions: `EmoLabel/list_patition_label.txt` and `Image/aligned/`."""
     file = folder / "EmoLabel" / "list_patition_label.txt"
     images = []
-    for name, label in _pairs(file, allowed=RAF_DB_CLASSES).items():
+    for name, label in pairs(file, allowed=RAF_DB_CLASSES).items():
         path = Path(name)
         if not name.startswith(("train", "test")):
             raise DataError(f"{file}: {name!r} is neither a train nor a test image. Unpack the archive again")
@@ -127,25 +128,3 @@ def _species(name: str) -> str:
     'Black footed Albatross'
     """
     return name.partition(".")[2].replace("_", " ") or name
-
-
-def _pairs(file: Path, allowed: Mapping[str, str] | tuple[str, ...] | None = None) -> dict[str, str]:
-    """The lines of a list: a key, a space and a value. If some values are allowed, any other is an error."""
-    pairs: dict[str, str] = {}
-    for number, line in _lines(file):
-        key, _, value = line.partition(" ")
-        if not value or key in pairs or (allowed is not None and value not in allowed):
-            raise DataError(f"{file}, line {number}: {line[:60]!r} is not expected here. Unpack the archive again")
-        pairs[key] = value
-    if not pairs:
-        raise DataError(f"{file}: empty. Unpack the archive again")
-    return pairs
-
-
-def _lines(file: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a text file with their numbers, without empty ones."""
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file}: cannot be read ({error}). Unpack the archive again") from None
-    return ((number, line.strip()) for number, line in enumerate(text.splitlines(), start=1) if line.strip())

@@ -1,0 +1,98 @@
+"""The files below a folder: found in a fixed order, and held in little memory. Links that lead out are refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cotransport.data.decoding import SUFFIXES
+from cotransport.errors import DataError
+
+DEEPEST = 32
+"""Deepest nesting of folders below the folder of a class."""
+
+
+class FileList(Sequence[Path]):
+    """Paths below one folder. Only their names are kept, because a million `Path` objects take a gigabyte."""
+
+    def __init__(self, folder: Path, names: Iterable[str] = ()) -> None:
+        self.folder = folder
+        self.names = list(names)
+        """Paths relative to the folder."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 (slices are not used)
+        return self.folder / self.names[index]
+
+
+def images_below(folder: Path) -> list[Path]:
+    """The image files in a folder and its subfolders, sorted."""
+    return [folder / name for name in visible_files(folder, None) if is_image(name)]
+
+
+def visible_files(folder: Path, root: Path | None) -> list[str]:
+    """The names of all files below a folder, relative to it, sorted.
+
+    Hidden files and folders, which tools leave behind, are skipped.
+
+    root : links must not lead out of this folder. Without it, they may lead anywhere.
+    """
+    found: list[str] = []
+    folders = [("", 0)]
+    while folders:
+        here, depth = folders.pop()
+        if depth > DEEPEST:
+            raise DataError(f"{folder}: folders are nested more than {DEEPEST} deep. Move the images up")
+        for entry in _entries(folder / here):
+            if entry.name.startswith("."):
+                continue
+            name = f"{here}/{entry.name}" if here else entry.name
+            if entry.is_symlink():
+                check_inside(folder / name, root)
+                if entry.is_file():  # a link to a folder inside would repeat its images
+                    found.append(name)
+            elif entry.is_dir():
+                folders.append((name, depth + 1))
+            elif entry.is_file():
+                found.append(name)
+    return sorted(found, key=lambda name: name.split("/"))
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be read ({error.strerror}). Check its permissions") from None
+
+
+def check_link(path: Path, root: Path | None) -> None:
+    """Raise a DataError if a link leads out of the root: it might expose other people's files."""
+    if path.is_symlink():
+        check_inside(path, root)
+
+
+def check_inside(path: Path, root: Path | None) -> None:
+    """Raise a DataError if a path leads out of the root, when links are followed. Without a root, all are allowed."""
+    if root is None:
+        return
+    try:
+        inside = path.resolve().is_relative_to(root.resolve())
+    except (OSError, RuntimeError):  # a link to itself
+        raise DataError(f"{path}: a link that leads nowhere. Remove it") from None
+    if not inside:
+        raise DataError(
+            f"{path}: leads out of {root}. Put a copy into the folder, or allow links with data.follow_links: true "
+            "(--set data.follow_links=true)"
+        )
+
+
+def is_image(name: str) -> bool:
+    """Whether a file is named like an image that is not hidden."""
+    base = name.rpartition("/")[2]
+    stem, _, ending = base.rpartition(".")
+    return bool(stem) and not base.startswith(".") and f".{ending.lower()}" in SUFFIXES
