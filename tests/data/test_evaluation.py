@@ -27,8 +27,10 @@ from tests.data.helpers import grey_png, numbered, photos, pixel_images
 CPU = torch.device("cpu")
 
 
-def chunks_of(images: Images, shard: Shard | None = None, workers: int = 0) -> list[tuple[slice, Tensor]]:
-    return list(evaluation_chunks(images, device=CPU, shard=shard or Shard(), workers=workers))
+def chunks_of(
+    images: Images, shard: Shard | None = None, workers: int = 0, crop: float | None = None
+) -> list[tuple[slice, Tensor]]:
+    return list(evaluation_chunks(images, device=CPU, shard=shard or Shard(), workers=workers, crop=crop))
 
 
 class TestChunks:
@@ -50,15 +52,20 @@ class TestChunks:
         assert [[rows.start for rows, _ in part] for part in parts] == [[0, 512], [256]]
         assert chunks_of(numbered(10).images, Shard(1, 2)) == []
 
-    @pytest.mark.parametrize("workers", [0, 2])
-    def test_the_central_part_of_encoded_images_is_used(self, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize(
+        ("size", "crop", "share", "workers"),
+        [(80, None, 224 / 256, 0), (80, None, 224 / 256, 2), (80, 1.0, 1.0, 0), (80, 0.5, 0.5, 0), (6, None, 1.0, 0)],
+    )
+    def test_the_central_part_of_encoded_images_is_used(
+        self, size: int, crop: float | None, share: float, workers: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(evaluation, "EVALUATION_CHUNK", 4)
-        images = photos(10).images
-        chunks = chunks_of(images, workers=workers)
+        images = photos(10, size).images
+        chunks = chunks_of(images, workers=workers, crop=crop)
         assert [(rows.start, rows.stop) for rows, _ in chunks] == [(0, 4), (4, 8), (8, 10)]
         squares = torch.cat([chunk for _, chunk in chunks]).permute(0, 2, 3, 1)
         for index, square in enumerate(squares):
-            assert (square.numpy() == decode(images.item(index), 6, 224 / 256)).all()
+            assert (square.numpy() == decode(images.item(index), size, share)).all()
 
 
 class TestSquares:
@@ -71,12 +78,17 @@ class TestSquares:
         for square, item in zip(squares.pixels, items, strict=True):
             assert (square.numpy() == decode(item, size, share)).all()
 
+    def test_the_central_part_can_be_chosen(self) -> None:
+        items = [photos(1).images.item(0)]
+        ((_, squares),) = evaluation_squares(items, 65, lambda *_: None, crop=0.5)
+        assert (squares.pixels[0].numpy() == decode(items[0], 65, 0.5)).all()
+
     @pytest.mark.parametrize("workers", [0, 2])
     def test_undecodable_images_are_reported_and_black(self, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(evaluation, "EVALUATION_CHUNK", 2)
         errors: dict[int, DataError] = {}
         items = [grey_png(1), Encoded(b"nonsense", "b.png"), grey_png(3)]
-        chunks = list(evaluation_squares(items, 4, errors.__setitem__, workers))
+        chunks = list(evaluation_squares(items, 4, errors.__setitem__, workers=workers))
         assert [(rows.start, rows.stop) for rows, _ in chunks] == [(0, 2), (2, 3)]
         assert [int(pixels.float().mean()) for _, squares in chunks for pixels in squares.pixels] == [1, 0, 3]
         assert list(errors) == [1]
@@ -100,7 +112,7 @@ class TestChannelStatistics:
 
     def test_encoded_images(self) -> None:
         images = photos(8).images
-        squares = np.stack([decode(images.item(i), 6, 0.875) for i in range(8)])
+        squares = np.stack([decode(images.item(i), 6) for i in range(8)])
         mean, deviation = channel_statistics(images, workers=0)
         assert mean.numpy() == pytest.approx(squares.mean(axis=(0, 1, 2)), rel=1e-6)
         assert deviation.numpy() == pytest.approx(squares.std(axis=(0, 1, 2)), rel=1e-6)

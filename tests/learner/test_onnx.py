@@ -50,14 +50,16 @@ def test_it_averages_over_a_flip_as_the_classifier_does(method: str, tmp_path: P
     assert np.abs(found - plain).max() > 1e-4
 
 
-def test_large_images_are_cut_to_their_middle(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("crop", "share"), [(None, 0.875), (1.0, 1.0)])
+def test_large_images_are_cut_to_their_middle(tmp_path: Path, crop: float | None, share: float) -> None:
     images = np.random.RandomState(0).randint(0, 255, (4, 72, 72, 3), np.uint8)
-    clf = classifier("replay", schedule=Schedule(epochs=1, batch_size=4)).learn(images, ["é", "b", "é", "b"])
+    settings = {"schedule": Schedule(epochs=1, batch_size=4), "prediction": {"crop": crop}}
+    clf = classifier("replay", **settings).learn(images, ["é", "b", "é", "b"])
     export(clf.predictor(), tmp_path / "m.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
     metadata = session.get_modelmeta().custom_metadata_map
     assert json.loads(metadata["classes"]) == ["b", "é"]
-    assert json.loads(metadata["preprocessing"])["centre_share"] == 0.875
+    assert json.loads(metadata["preprocessing"])["centre_share"] == share
 
 
 def test_a_missing_library_is_named_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

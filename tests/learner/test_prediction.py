@@ -162,16 +162,19 @@ class TestPredictFiles:
         assert sorted(str(name) for name, _ in found.classes) == [f"class {number}" for number in range(4)]
         assert sum(share for _, share in found.classes) == pytest.approx(1)
 
-    def test_large_images_are_seen_like_everywhere_else(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("crop", [None, 1.0])
+    def test_large_images_are_seen_like_everywhere_else(self, tmp_path: Path, crop: float | None) -> None:
         """From 65 pixels on, images are decoded for each use, and their middle is looked at."""
         random = np.random.RandomState(0)
         paths = [tmp_path / f"{number}.png" for number in range(3)]
         for path in paths:
             Image.fromarray(random.randint(0, 255, (90, 120, 3), np.uint8)).save(path)
-        settings = learner_settings(schedule=Schedule(epochs=1, batch_size=4))
+        settings = learner_settings(schedule=Schedule(epochs=1, batch_size=4), prediction=PredictionSettings(crop=crop))
         data = LabelledImages(EncodedImages.of(paths, 72), torch.tensor([0, 1, 0]), ("a", "b"))
         state = learned(None, data, settings)
         predictor = Predictor(state, settings)
+        other = Predictor(state, learner_settings(prediction=PredictionSettings(crop=0.5)))
+        assert not torch.allclose(predictor.features(paths), other.features(paths))
         found = [[share for _, share in sorted(one.classes)] for one in predict_files(predictor, paths, top=2)]
         np.testing.assert_allclose(found, predictor.probabilities(paths).numpy(), atol=1e-6)
 

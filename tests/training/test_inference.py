@@ -3,11 +3,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cotransport.data import PixelImages
-from cotransport.settings.sections import Device, Schedule
+from cotransport.data import PixelImages, evaluation
+from cotransport.settings.sections import Device, PredictionSettings, Schedule
 from cotransport.training import inference
 from cotransport.training.inference import decoding_workers, outputs, place
 from tests.conftest import blobs
+from tests.data.helpers import photos
 from tests.helpers import CPU, pixels, quick_trainer, small_network
 
 
@@ -40,6 +41,16 @@ def test_a_trainer_gives_the_same_outputs_with_any_batch_size() -> None:
         trainer = quick_trainer(schedule=Schedule(batch_size=size))
         assert torch.equal(trainer.features(network, data.images), expected.features)
         assert torch.equal(trainer.outputs(network, data.images).logits, expected.logits)
+
+
+def test_a_trainer_sees_the_part_of_large_images_that_predictions_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "IN_MEMORY_SIDE", 7)  # 8 pixels count as large
+    network, images = small_network(), photos(3, 8).images
+    trainer = quick_trainer(prediction=PredictionSettings(crop=0.5))
+    expected = outputs(network, images, CPU, crop=0.5)
+    assert not torch.allclose(outputs(network, images, CPU).features, expected.features)
+    assert torch.equal(trainer.features(network, images), expected.features)
+    assert torch.equal(trainer.predictions(network, images).logits, expected.logits)
 
 
 def test_outputs_may_be_used_in_training() -> None:

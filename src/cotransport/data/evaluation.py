@@ -16,13 +16,16 @@ from cotransport.data.workers import OnError, decode_slices, default_workers, in
 EVALUATION_CHUNK = 256
 """Number of images in a chunk. It is fixed, so that features do not depend on any setting."""
 CENTRE_SHARE = 0.875
-"""Side of the central square that evaluation sees of encoded images, as a share of the shorter side: 224 of 256."""
+"""Side of the central square that evaluation sees of large images, as a share of the shorter side: 224 of 256."""
 
 
 def evaluation_chunks(
-    images: Images, *, device: torch.device, shard: Shard, workers: int | None
+    images: Images, *, device: torch.device, shard: Shard, workers: int | None, crop: float | None = None
 ) -> Iterator[tuple[slice, Tensor]]:
-    """This process's chunks of the images: the slice of each, and its pixels as uint8 (n, 3, h, w), or its features."""
+    """This process's chunks of the images: the slice of each, and its pixels as uint8 (n, 3, h, w), or its features.
+
+    crop : the share of the shorter side to see, instead of the default one.
+    """
     slices = in_chunks(len(images), EVALUATION_CHUNK)[shard.rank :: shard.processes]
     if isinstance(images, Vectors):
         for rows in slices:
@@ -32,24 +35,33 @@ def evaluation_chunks(
         chunks: Iterator[tuple[slice, Tensor]] = ((rows, images.pixels[rows]) for rows in slices)
     else:
         workers = default_workers(len(images)) if workers is None else workers
-        chunks = decode_slices(images.item, images.size, slices, CENTRE_SHARE, workers)
+        chunks = decode_slices(images.item, images.size, slices, centre_share(images.size, crop), workers)
     for rows, squares in chunks:
         yield rows, squares.to(device, non_blocking=True).permute(0, 3, 1, 2)
 
 
 def evaluation_squares(
-    items: Sequence[Item], size: int, on_error: OnError, workers: int | None = None
+    items: Sequence[Item], size: int, on_error: OnError, *, workers: int | None = None, crop: float | None = None
 ) -> Iterator[tuple[slice, PixelImages]]:
     """The chunks of items that are not loaded yet. Undecodable images are reported to `on_error`, and are black."""
     workers = default_workers(len(items)) if workers is None else workers
     slices = in_chunks(len(items), EVALUATION_CHUNK)
-    for rows, squares in decode_slices(items.__getitem__, size, slices, centre_share(size), workers, on_error):
+    share = centre_share(size, crop)
+    for rows, squares in decode_slices(items.__getitem__, size, slices, share, workers, on_error):
         yield rows, PixelImages(squares)
 
 
-def centre_share(size: int) -> float:
-    """The share of the shorter side that evaluation sees, if the network sees squares of this size."""
-    return 1.0 if size <= IN_MEMORY_SIDE else CENTRE_SHARE
+def centre_share(size: int, crop: float | None = None) -> float:
+    """The share of the shorter side that evaluation sees, if the network sees squares of this size.
+
+    crop : the user's choice for large images.
+
+    >>> centre_share(32), centre_share(224), centre_share(224, 1.0), centre_share(32, 0.5)
+    (1.0, 0.875, 1.0, 1.0)
+    """
+    if size <= IN_MEMORY_SIDE:
+        return 1.0
+    return CENTRE_SHARE if crop is None else crop
 
 
 def sample(images: Images, at_most: int, workers: int | None = None) -> Tensor:

@@ -17,6 +17,7 @@ from cotransport.errors import ConfigError, ModelError
 from cotransport.learner.prediction import Predictor
 from cotransport.learner.state import State
 from cotransport.networks.network import Network
+from cotransport.settings.sections import PredictionSettings
 from cotransport.system.files import atomic_write
 from cotransport.training.inference import mirrored_mean
 from cotransport.version import __version__
@@ -80,7 +81,9 @@ def export(predictor: Predictor, path: Path) -> None:
         )
         assert program is not None
         model = program.model_proto
-        onnx.helper.set_model_props(model, {name: _text(value) for name, value in _metadata(state).items()})
+        onnx.helper.set_model_props(
+            model, {name: _text(value) for name, value in _metadata(state, predictor.settings.prediction).items()}
+        )
         model.producer_name, model.producer_version = "cotransport", __version__
         onnx.checker.check_model(model)
         beside.write_bytes(model.SerializeToString())
@@ -90,8 +93,8 @@ def export(predictor: Predictor, path: Path) -> None:
             raise ModelError(f"{path}: the exported network's predictions differ from the model's. Nothing was written")
 
 
-def _metadata(state: State) -> dict[str, Any]:
-    share = centre_share(state.image_size)
+def _metadata(state: State, settings: PredictionSettings) -> dict[str, Any]:
+    share = centre_share(state.image_size, settings.crop)
     return {
         "classes": list(state.classes),
         "preprocessing": {

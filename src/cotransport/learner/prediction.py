@@ -46,7 +46,8 @@ class Predictor:
             images = images.images
         stored = images if isinstance(images, Images) else as_images(images, self.state.image_size)
         squares = resize(stored, self.state.image_size)
-        return outputs(self.state.network, squares, self.settings.device, flip=self.settings.prediction.flip)
+        settings = self.settings.prediction
+        return outputs(self.state.network, squares, self.settings.device, flip=settings.flip, crop=settings.crop)
 
     def features(self, images: object) -> Tensor:
         """Features (n, d) of images."""
@@ -105,7 +106,8 @@ class Prediction(NamedTuple):
 def predict_files(predictor: Predictor, paths: Sequence[Path], top: int = 1) -> Iterator[Prediction]:
     """Predictions for image files, in the same order. A file that is not an image does not stop the others."""
     names, errors = predictor.state.classes, dict[int, DataError]()
-    for rows, images in evaluation_squares(paths, predictor.state.image_size, errors.__setitem__):
+    size, crop = predictor.state.image_size, predictor.settings.prediction.crop
+    for rows, images in evaluation_squares(paths, size, errors.__setitem__, crop=crop):
         probabilities, numbers = predictor.probabilities(images).topk(min(top, len(names)), dim=1)
         answers = zip(range(rows.start, rows.stop), probabilities.tolist(), numbers.tolist(), strict=True)
         for place, own_probabilities, own_numbers in answers:

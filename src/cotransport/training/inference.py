@@ -18,10 +18,13 @@ def place(network: Network, device: Device) -> Network:
     return network.to(processes_for(device).device)
 
 
-def outputs(network: Network, images: Images, device: Device, *, flip: bool = False) -> Output:
+def outputs(
+    network: Network, images: Images, device: Device, *, flip: bool = False, crop: float | None = None
+) -> Output:
     """Features and logits of all images, on the CPU; the same in every process.
 
     flip : average them over each image and its mirror image.
+    crop : the share of the shorter side that the network sees; see `PredictionSettings`.
     """
     processes, training = processes_for(device), network.training
     place(network, device).eval()
@@ -29,7 +32,9 @@ def outputs(network: Network, images: Images, device: Device, *, flip: bool = Fa
     logits = torch.zeros(len(images), network.head.classes)
     workers = decoding_workers(images, device)
     with torch.inference_mode(), processes.autocast():
-        for rows, chunk in evaluation_chunks(images, device=processes.device, shard=processes.shard, workers=workers):
+        for rows, chunk in evaluation_chunks(
+            images, device=processes.device, shard=processes.shard, workers=workers, crop=crop
+        ):
             output = mirrored_mean(network, chunk) if flip else network(chunk)
             features[rows], logits[rows] = output.features.float().cpu(), output.logits.float().cpu()
     if processes.count > 1:  # each process has filled its own rows and left the others zero

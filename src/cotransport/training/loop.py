@@ -77,7 +77,7 @@ class Trainer:
     loss: Loss = Loss()
     """Only its mixing settings are used; the objective computes the loss."""
     prediction: PredictionSettings = PredictionSettings()
-    """How a method that fits something to predictions must predict."""
+    """What a network sees outside training, and how a method that fits something to predictions must predict."""
     device: Device = Device()
     control: TrainingControl = TrainingControl()
 
@@ -124,11 +124,12 @@ class Trainer:
 
     def outputs(self, network: Network, images: Images) -> Output:
         """Features and logits of all images, on the CPU; the same in every process."""
-        return inference.outputs(network, images, self.device)
+        return inference.outputs(network, images, self.device, crop=self.prediction.crop)
 
     def predictions(self, network: Network, images: Images) -> Output:
         """Like `outputs`, as the classifier will predict: averaged over mirror images, if the settings say so."""
-        return inference.outputs(network, images, self.device, flip=self.prediction.flip)
+        settings = self.prediction
+        return inference.outputs(network, images, self.device, flip=settings.flip, crop=settings.crop)
 
     def features(self, network: Network, images: Images) -> Tensor:
         """Features (n, d) of all images, on the CPU; the same in every process."""
