@@ -13,29 +13,23 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
+from cotransport.experiments.published import PAPER, published
 from cotransport.experiments.results import Result, find_results
 from cotransport.report.aggregate import summarise
 from cotransport.report.comparison import compare
 from cotransport.report.estimates import Estimate
 from cotransport.report.recipes import augmentation_name
+from cotransport.report.reproduction import recipe_name
 from cotransport.report.summaries import MethodSummary, StreamSummary
 from cotransport.report.tables import AVERAGE, FORGETTING, LAST, TIME, escape_markdown
-from cotransport.report.text import MINUS, UNDEFINED
+from cotransport.report.text import UNDEFINED
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 TABLE = re.compile(r"(<!-- table: ([^>]*) -->\n).*?(<!-- end of table -->)", re.DOTALL)
-PAPER = {
-    "cifar100-b0-2-fast": 69.64,
-    "cifar100-b0-5-fast": 68.26,
-    "b0-5-width96": 68.26,
-    "cifar100-b0-10-fast": 65.48,
-    "cifar100-b0-20-fast": 62.98,
-}
-"""The average accuracies of COIL on the same streams in the paper's Table 1."""
 WIDTH = 120
 """Longest line of a page, apart from rows of tables."""
 COSTS = ("minutes", "parameters", "augmentation", "seeds")
@@ -59,9 +53,9 @@ def table(name: str) -> str:
     """A table by its name, followed by where its numbers come from."""
     label, _, archives = name.partition(" on ")
     if archives:
-        streams = {archive: archived(archive) for archive in archives.split(", ")}
+        streams = [archived(archive) for archive in archives.split(", ")]
         rows = one_method(label, streams)
-        results = [found for stream in streams.values() for found in stream.results if found.label == label]
+        results = [found for stream in streams for found in stream.results if found.label == label]
     else:
         archive, _, baseline = name.partition(" against ")
         stream = archived(archive)
@@ -77,16 +71,16 @@ def archived(name: str) -> StreamSummary:
     return stream
 
 
-def one_method(label: str, streams: Mapping[str, StreamSummary]) -> Iterable[list[str]]:
+def one_method(label: str, streams: Iterable[StreamSummary]) -> Iterable[list[str]]:
     """The rows of a table of one method on several streams."""
     yield ["tasks", "average", "the paper's average", "last", "forgetting", *COSTS]
     yield ["---"] * (5 + len(COSTS))
-    for archive, stream in streams.items():
+    for stream in streams:
         (method,) = [method for method in stream.methods if method.label == label]
         yield [
             str(len(stream.tasks)),
             AVERAGE.estimate(method).text,
-            f"{PAPER[archive]:.2f}",
+            UNDEFINED if (average := published(PAPER, recipe_name(stream), method.name)) is None else f"{average:.2f}",
             *(column.estimate(method).text for column in (LAST, FORGETTING)),
             *costs(method),
         ]
@@ -131,15 +125,10 @@ def differences(stream: StreamSummary, baseline: str) -> Iterable[list[str]]:
     for method in stream.methods:
         found = None if method is base else compare(method, base)
         if found is not None:
-            texts = [signed(found.average), signed(found.last)]
+            texts = [found.average.signed_text, found.last.signed_text]
             values = [probability(found.p_over_seeds), probability(found.p_over_tasks)]
             seeds = {result.seed for result in method.results} & {result.seed for result in base.results}
             yield [escape_markdown(method.name), *texts, *values, str(len(seeds))]
-
-
-def signed(estimate: Estimate) -> str:
-    """A difference with its sign."""
-    return estimate.text if estimate.text.startswith((MINUS, UNDEFINED)) else f"+{estimate.text}"
 
 
 def probability(value: float) -> str:

@@ -275,7 +275,7 @@ def test_tables_of_results_have_the_numbers_of_their_archive(
     Archive.of(results).save(tmp_path / "results" / "two.json")
     monkeypatch.setattr(tables, "ROOT", tmp_path)
     end = "<!-- end of table -->"
-    monkeypatch.setattr(tables, "PAPER", {"two": 65.48})
+    monkeypatch.setattr(tables, "PAPER", {"digits": {"COIL": 65.48}})
     names = ("two", "two against replay", "coil on two")
     page = "before\n" + "\n".join(f"<!-- table: {name} -->\nold\n{end}" for name in names)
     lines = tables.with_tables(page).splitlines()

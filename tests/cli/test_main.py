@@ -57,7 +57,7 @@ def test_the_completion_script_is_for_the_command(program: list[str]) -> None:
 
 def test_commands_and_options_are_completed(monkeypatch: pytest.MonkeyPatch, cotransport: Command) -> None:
     monkeypatch.setenv("_COTRANSPORT_COMPLETE", "complete_bash")
-    for typed, expected in (("cotransport re", ["recipes", "report"]), ("cotransport run --dr", ["--dry-run"])):
+    for typed, expected in (("cotransport rec", ["recipes"]), ("cotransport run --dr", ["--dry-run"])):
         monkeypatch.setenv("COMP_WORDS", typed)
         monkeypatch.setenv("COMP_CWORD", str(len(typed.split()) - 1))
         code, printed = cotransport()

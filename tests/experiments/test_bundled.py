@@ -2,7 +2,7 @@
 
 import pytest
 
-from cotransport.experiments.bundled import bundled_descriptions, bundled_recipes
+from cotransport.experiments.bundled import bundled_descriptions, bundled_groups, bundled_recipes
 from cotransport.experiments.recipe import load_recipe
 
 
@@ -12,6 +12,13 @@ def test_a_bundled_recipe_is_valid_and_starts_with_its_command(name: str) -> Non
     assert recipe.name == name
     first = bundled_recipes()[name].read_text(encoding="utf-8").partition("\n")[0]
     assert first in (f"# cotransport run {name}", f"# cotransport visualize {name}")
+
+
+def test_every_bundled_recipe_is_in_a_group() -> None:
+    groups = bundled_groups()
+    assert sorted(name for group in groups.values() for name in group) == sorted(bundled_recipes())
+    assert all(groups.values())
+    assert list(groups["CIFAR-100 in equal tasks"])[:3] == ["cifar100-b0-2", "cifar100-b0-2-fast", "cifar100-b0-5"]
 
 
 def test_every_bundled_recipe_is_described() -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from cotransport.experiments.boundary import Boundary
     from cotransport.experiments.dry_run import DryRun
+    from cotransport.experiments.recipe import Recipe
     from cotransport.report.summaries import StreamSummary
 
 app = typer.Typer()
@@ -89,12 +90,14 @@ def run(
 
 @app.command()
 def recipes() -> None:
-    """List the bundled recipes."""
-    from cotransport.experiments.bundled import bundled_descriptions
+    """List the bundled recipes, grouped by what they belong to."""
+    from cotransport.experiments.bundled import bundled_groups
 
     table = Table("recipe", "what it runs", box=None, header_style="bold")
-    for name, description in bundled_descriptions().items():
-        table.add_row(name, description)
+    for title, group in bundled_groups().items():
+        table.add_row(f"[bold]{title}[/]")
+        for name, description in group.items():
+            table.add_row(f"  {name}", description)
     out.print(table)
 
 
@@ -171,11 +174,7 @@ def visualize(
 
     A network with two-dimensional features learns the old classes. The new classes are transported from them.
     """
-    from cotransport.cli.progress import ConsoleListener
-    from cotransport.experiments.boundary import boundary
     from cotransport.experiments.recipe import load_recipe
-    from cotransport.report.boundary import draw_boundary
-    from cotransport.training.processes import processes_for
 
     if (old is None) != (new is None):
         raise typer.BadParameter("--old and --new go together")
@@ -184,13 +183,22 @@ def visualize(
         tasks = [[name.strip() for name in names.split(",") if name.strip()] for names in (old, new)]
         named = [f"stream={json.dumps({'classes': tasks}, ensure_ascii=False)}"]
     chosen = load_recipe(recipe, [*named, *(overrides or ())], data)
-    is_first = processes_for(chosen.device).is_first
+    draw_boundary_of(chosen, folder or Path("runs") / chosen.name)
+
+
+def draw_boundary_of(recipe: Recipe, folder: Path) -> None:
+    """Train a recipe in two dimensions, and draw and print its decision boundaries."""
+    from cotransport.cli.progress import ConsoleListener
+    from cotransport.experiments.boundary import boundary
+    from cotransport.report.boundary import draw_boundary
+    from cotransport.training.processes import processes_for
+
+    is_first = processes_for(recipe.device).is_first
     with ConsoleListener(out) as listener:
-        found = boundary(chosen, listener)
+        found = boundary(recipe, listener)
     if is_first:
         _show_boundary(found)
-        path = draw_boundary(found, folder or Path("runs") / chosen.name)
-        out.print(f"figure: [bold]{markup(path)}[/]", soft_wrap=True)
+        out.print(f"figure: [bold]{markup(draw_boundary(found, folder))}[/]", soft_wrap=True)
 
 
 def _report_folder(place: Path) -> Path:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from cotransport.cli import experiments, models
+from cotransport.cli import compare, experiments, models, reproduce
 from cotransport.cli.console import FLAG, err, markup, out
 from cotransport.errors import CotransportError, CotransportWarning
 from cotransport.system import signals
@@ -27,6 +27,8 @@ app = typer.Typer(
     "Your own classifier starts with [bold]cotransport learn[/].",
 )
 app.add_typer(experiments.app)
+app.add_typer(compare.app)
+app.add_typer(reproduce.app)
 app.add_typer(models.app)
 
 

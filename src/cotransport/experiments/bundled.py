@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from importlib import resources
 from pathlib import Path
 
 from cotransport.settings.safe_yaml import parse_yaml
+
+GROUPS = {
+    "A first try": r"digits.*",
+    "CIFAR-100 in equal tasks": r"cifar100-b0-.*",
+    "CIFAR-100, half of the classes first": r"cifar100-b50-.*",
+    "Other data sets": r"(imagenet|cub|rafdb).*",
+    "What the parts of COIL do": r"cifar100-.*",
+}
+"""Titles of groups of recipes, with the pattern of their names. A recipe belongs to the first group that fits."""
 
 
 def bundled_recipes() -> dict[str, Path]:
@@ -18,3 +28,22 @@ def bundled_descriptions() -> dict[str, str]:
     """What each bundled recipe runs, in a sentence."""
     texts = {name: path.read_text(encoding="utf-8") for name, path in bundled_recipes().items()}
     return {name: str(parse_yaml(text).get("description", "")) for name, text in texts.items()}
+
+
+def bundled_groups() -> dict[str, dict[str, str]]:
+    """The descriptions in groups. Within a group, the fewest tasks come first, and a fast version after its recipe."""
+    groups: dict[str, dict[str, str]] = {title: {} for title in GROUPS}
+    descriptions = bundled_descriptions()
+    for name in sorted(descriptions, key=_natural):
+        title = next(title for title, pattern in GROUPS.items() if re.fullmatch(pattern, name))
+        groups[title][name] = descriptions[name]
+    return groups
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """A key that sorts numbers in names by their value.
+
+    >>> sorted(["b0-10", "b0-2-fast", "b0-2"], key=_natural)
+    ['b0-2', 'b0-2-fast', 'b0-10']
+    """
+    return [(int(part) if part.isdecimal() else -1, part) for part in re.split(r"(\d+)", name)]

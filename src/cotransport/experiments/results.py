@@ -167,14 +167,17 @@ class Archive(_Record):
 
 
 def find_results(*places: Path) -> list[Result]:
-    """All results in archives and below folders, the latter sorted by folder name; an error if there is none."""
+    """All results in archives and in folders, up to two levels below; an error if there is none.
+
+    Those in folders are sorted by the name of their run.
+    """
     archived: list[Result] = []
     paths: set[Path] = set()
     for place in places:
         if place.is_file():
             archived += Archive.load(place).runs
         elif place.is_dir():
-            paths |= {*place.glob(RESULT), *place.glob(f"*/{RESULT}")}
+            paths |= {path for depth in ("", "*/", "*/*/") for path in place.glob(f"{depth}{RESULT}")}
         else:
             raise RunError(f"{place}: no such file or folder. Give the --out folder of a run, or an archive of results")
     if not archived and not paths:

@@ -10,7 +10,7 @@ import numpy as np
 
 from cotransport.metrics import Floats, Integers
 from cotransport.report.style import LineStyle
-from cotransport.report.text import one_decimal
+from cotransport.report.text import MINUS, UNDEFINED, one_decimal
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,15 @@ class Estimate:
         """
         mean = one_decimal(self.mean)
         return mean if math.isnan(self.deviation) else f"{mean} ± {one_decimal(self.deviation)}"
+
+    @property
+    def signed_text(self) -> str:
+        """A difference: the same text, with a sign.
+
+        >>> Estimate(0.52, float("nan")).signed_text
+        '+0.5'
+        """
+        return self.text if self.text.startswith((MINUS, UNDEFINED)) else f"+{self.text}"
 
 
 @dataclass(frozen=True)

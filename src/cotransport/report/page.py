@@ -1,6 +1,6 @@
 """The report's page: one HTML file that loads no other file and needs no network.
 
-This module prepares plain values; the templates `*.j2` have the text and the elements, and escape all values.
+This module prepares plain values for the templates.
 """
 
 from __future__ import annotations
@@ -8,12 +8,9 @@ from __future__ import annotations
 import base64
 import gzip
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
 from typing import Any, TypeAlias
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from cotransport.report import charts, wording
 from cotransport.report.charts import Chart
@@ -22,6 +19,7 @@ from cotransport.report.origins import Origins
 from cotransport.report.recipes import uses_validation_images
 from cotransport.report.summaries import CANDIDATES, MethodSummary, StreamSummary
 from cotransport.report.tables import AUGMENTATION, COLUMNS, Cell, summary_table
+from cotransport.report.templates import own_file, render
 from cotransport.report.text import UNDEFINED
 
 Values: TypeAlias = Mapping[str, Any]
@@ -40,36 +38,15 @@ def render_page(streams: Sequence[StreamSummary]) -> str:
     from plotly.offline import get_plotlyjs
 
     ids = [f"stream{number}" for number in range(1, len(streams) + 1)]
-    return (
-        _environment()
-        .get_template("page.html.j2")
-        .render(
-            streams=[_stream_values(id_, stream) for id_, stream in zip(ids, streams, strict=True)],
-            charts={
-                name: chart for id_, stream in zip(ids, streams, strict=True) for name, chart in _charts(id_, stream)
-            },
-            plotly=base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode(),
-            css=_own_file("page.css"),
-            script=_own_file("page.js"),
-        )
+    named = list(zip(ids, streams, strict=True))
+    return render(
+        "page.html.j2",
+        streams=[_stream_values(id_, stream) for id_, stream in named],
+        charts={name: chart for id_, stream in named for name, chart in _charts(id_, stream)},
+        plotly=base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode(),
+        css=own_file("page.css"),
+        script=own_file("page.js"),
     )
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("cotransport.report", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    return environment
-
-
-def _own_file(name: str) -> Markup:
-    """A file of this package. It holds no data, so it is not escaped."""
-    return Markup(files("cotransport.report").joinpath(name).read_text(encoding="utf-8"))
 
 
 def _charts(id_: str, stream: StreamSummary) -> Iterator[tuple[str, Chart]]:

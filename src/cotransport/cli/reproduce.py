@@ -1,0 +1,135 @@
+"""The subcommand `reproduce`: a table or figure of the paper by its name."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from cotransport.cli.console import FLAG, markup, out, resume_hint
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cotransport.experiments.recipe import Recipe
+
+app = typer.Typer()
+BOUNDARY = "boundary"
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "[bold]cotransport reproduce[/]  what there is\n\n"
+    "[bold]cotransport reproduce table1 --fast --dry-run[/]  what would be run, and for how long\n\n"
+    "[bold]cotransport reproduce ablation --fast --seeds 1,2,3[/]  the parts of COIL, on a laptop\n\n"
+    "[bold]cotransport reproduce cub --fast --methods COIL,bic --resume[/]  two methods, and go on where it stopped"
+)
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="The table or figure.", show_default="list them")] = None,
+    fast: Annotated[
+        bool, typer.Option("--fast", metavar=FLAG, help="The settings for a laptop, instead of the paper's.")
+    ] = False,
+    seeds: Annotated[str | None, typer.Option(help="Seeds, separated by commas.", show_default="the recipes'")] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Methods or labels, separated by commas.", show_default="the recipes'")
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="Where the images are.", show_default="as in the recipes")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="Where results go.", show_default="runs/reproduce-NAME")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", metavar=FLAG, help="Resume an unfinished experiment.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", metavar=FLAG, help="Show what would be run, with an estimate of the time.")
+    ] = False,
+) -> None:
+    """Run the experiments behind a table or figure of the paper, and write it. Finished runs are not run again."""
+    from cotransport.experiments.reproductions import REPRODUCTIONS, recipes_of
+    from cotransport.settings.validation import nearest
+
+    if name is None:
+        _list()
+        return
+    if name not in REPRODUCTIONS:
+        raise typer.BadParameter(f"{name!r} is not known{nearest(name, REPRODUCTIONS)}", param_hint="NAME")
+    wanted = None if methods is None else _parts(methods)
+    recipes = recipes_of(name, fast=fast, seeds=_numbers(seeds), methods=wanted, data=data)
+    folder = folder or Path("runs") / f"reproduce-{name}{'-fast' if fast else ''}"
+    if dry_run:
+        _show_plan(recipes, folder)
+    elif name == BOUNDARY:
+        from cotransport.cli.experiments import draw_boundary_of
+
+        draw_boundary_of(recipes[0], folder)
+    else:
+        _run(name, REPRODUCTIONS[name].shows, recipes, folder, resume=resume)
+
+
+def _run(name: str, title: str, recipes: Sequence[Recipe], folder: Path, *, resume: bool) -> None:
+    from cotransport.cli.progress import ConsoleListener
+    from cotransport.experiments import run as experiment
+    from cotransport.report import write_report
+    from cotransport.report.reproduction import write_reproduction
+    from cotransport.training.processes import processes_for
+
+    again = [word for word in sys.argv[1:] if word != "--resume"]
+    results = []
+    with resume_hint(shlex.join(["cotransport", *again, "--resume"])):
+        is_first = processes_for(recipes[0].device).is_first
+        for number, recipe in enumerate(recipes, start=1):
+            if is_first:
+                out.print(f"[bold]{recipe.name}[/] ({number} of {len(recipes)})")
+            with ConsoleListener(out) as listener:
+                results += experiment.run(recipe, folder / recipe.name, resume=resume, listener=listener)
+    if is_first:
+        report = write_report(results, folder)
+        for path in write_reproduction(report.streams, name, title, folder):
+            out.print(f"{path.suffix[1:]}: [bold]{markup(path)}[/]", soft_wrap=True)
+        out.print(f"report: [bold]{markup(report.page)}[/]", soft_wrap=True)
+
+
+def _list() -> None:
+    from cotransport.experiments.bundled import bundled_recipes
+    from cotransport.experiments.reproductions import FAST, REPRODUCTIONS
+
+    known = bundled_recipes()
+    table = Table("name", "what it shows", "recipes", "--fast", box=None, header_style="bold")
+    for name, one in REPRODUCTIONS.items():
+        has_fast = all(f"{recipe}{FAST}" in known for recipe in one.recipes)
+        table.add_row(name, one.shows, ", ".join(one.recipes), "yes" if has_fast else "")
+    out.print(table)
+
+
+def _show_plan(recipes: Sequence[Recipe], folder: Path) -> None:
+    """What would be run, what is finished, and how long the rest would take."""
+    from cotransport.cli.progress import duration
+    from cotransport.experiments.estimate import expected_seconds
+    from cotransport.experiments.preparation import runs_of
+    from cotransport.experiments.results import RESULT
+
+    table = Table("recipe", "methods", "seeds", "runs", "finished", "estimate", box=None, header_style="bold")
+    total = 0.0
+    for recipe in recipes:
+        runs = runs_of(recipe)
+        finished = sum((folder / recipe.name / one.folder / RESULT).exists() for one in runs)
+        seconds = expected_seconds(recipe) * (len(runs) - finished) / len(runs)
+        total += seconds
+        cells = [str(len(recipe.methods)), ", ".join(map(str, recipe.seeds)), str(len(runs)), str(finished)]
+        table.add_row(recipe.name, *cells, duration(seconds))
+    out.print(table)
+    out.print(f"about {duration(total)} of training on this machine, one run after the other", style="dim")
+
+
+def _numbers(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    if not all(part.isdecimal() for part in _parts(text)) or not _parts(text):
+        raise typer.BadParameter("give whole numbers separated by commas, such as 1,2,3", param_hint="--seeds")
+    return [int(part) for part in _parts(text)]
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]

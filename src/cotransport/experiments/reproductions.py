@@ -1,0 +1,66 @@
+"""The tables and figures of the paper by name, and the recipes behind each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cotransport.errors import ConfigError
+from cotransport.experiments.bundled import bundled_recipes
+from cotransport.experiments.recipe import Recipe, load_recipe
+
+FAST = "-fast"
+"""Ending of recipes that are made for a laptop."""
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A table or figure of the paper."""
+
+    shows: str
+    """What it shows, in a few words."""
+    recipes: tuple[str, ...]
+
+
+REPRODUCTIONS: Mapping[str, Reproduction] = {
+    "table1": Reproduction(
+        "CIFAR-100 in equal tasks (Table 1, Figure 4)",
+        ("cifar100-b0-2", "cifar100-b0-5", "cifar100-b0-10", "cifar100-b0-20"),
+    ),
+    "base50": Reproduction(
+        "CIFAR-100 with 50 base classes (Figure 5)", ("cifar100-b50-2", "cifar100-b50-5", "cifar100-b50-10")
+    ),
+    "imagenet": Reproduction("ImageNet in ten tasks (Figure 4)", ("imagenet100-b0-10", "imagenet1000-b0-10")),
+    "cub": Reproduction("CUB with three exemplars per class (Figure 4)", ("cub100-b0-10", "cub200-b0-10")),
+    "rafdb": Reproduction("Facial expressions (RAF-DB)", ("rafdb-2", "rafdb-3")),
+    "ablation": Reproduction("The parts of COIL, in five tasks", ("cifar100-ablation",)),
+    "initial": Reproduction("New classes before any training", ("cifar100-initial",)),
+    "retrospection": Reproduction("Retrospective transport in other methods", ("cifar100-retrospection",)),
+    "boundary": Reproduction("Decision boundaries in two dimensions", ("cifar100-boundary",)),
+}
+
+
+def recipes_of(
+    name: str,
+    *,
+    fast: bool = False,
+    seeds: Sequence[int] | None = None,
+    methods: Sequence[str] | None = None,
+    data: str | None = None,
+) -> list[Recipe]:
+    """The recipes behind a table or figure.
+
+    fast : the versions for a laptop.
+    seeds, methods : other seeds, and some of the recipes' methods only.
+    """
+    overrides = []
+    if seeds is not None:
+        overrides.append(f"seeds=[{', '.join(map(str, seeds))}]")
+    if methods is not None:
+        overrides.append(f"methods=[{', '.join(map(repr, methods))}]")
+    known = bundled_recipes()
+    names = [f"{recipe}{FAST}" if fast else recipe for recipe in REPRODUCTIONS[name].recipes]
+    missing = [recipe for recipe in names if recipe not in known]
+    if missing:
+        raise ConfigError(f"--fast: there is no fast version of {name}. Leave the option out")
+    return [load_recipe(recipe, overrides, data) for recipe in names]

@@ -1,0 +1,118 @@
+"""The commands `reproduce` and `compare` as a user types them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from cotransport.experiments import reproductions
+from cotransport.experiments.reproductions import Reproduction
+from cotransport.experiments.results import find_results
+from tests.cli.helpers import Command
+from tests.report.results import make_result
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Mapping[str, Reproduction]:
+    """A table of two quick recipes."""
+    names = []
+    for tasks in (2, 3):
+        path = tmp_path / f"digits-{tasks}.yaml"
+        path.write_text(
+            f"extends: digits\nstream: {{tasks: {tasks}, subset: 6}}\nschedule: {{epochs: 1}}\n"
+            "methods: [finetune, {name: coil, label: COIL}]\nseeds: [1]\ndevice: {accelerator: cpu}\n"
+        )
+        names.append(str(path))
+    known = {"table1": Reproduction("Digits", tuple(names))}
+    monkeypatch.setattr(reproductions, "REPRODUCTIONS", known)
+    monkeypatch.setattr(reproductions, "bundled_recipes", lambda: dict.fromkeys(names))
+    return known
+
+
+@pytest.mark.usefixtures("small")
+class TestReproduce:
+    def test_the_table_and_its_figure(self, cotransport: Command) -> None:
+        code, printed = cotransport("reproduce", "table1", "--methods", "COIL", "--out", "here")
+        assert code == 0, printed
+        assert "digits-2 (1 of 2)" in printed
+        assert "digits-3 (2 of 2)" in printed
+        for suffix in ("html", "md", "tex", "png", "svg"):
+            assert Path(f"here/table1.{suffix}").is_file()
+        assert Path("here/report.html").is_file()
+        rows = Path("here/table1.md").read_text(encoding="utf-8").splitlines()
+        assert rows[0] == "| Method | 2 tasks | 3 tasks |"
+        averages = {len(one.tasks): one.average_incremental_accuracy for one in find_results(Path("here"))}
+        assert rows[2] == f"| COIL | {averages[2]:.1f} | {averages[3]:.1f} |"
+        code, printed = cotransport("reproduce", "table1", "--methods", "COIL", "--out", "here")
+        assert code == 0
+        assert printed.count("nothing is left to run") == 2
+
+    def test_a_dry_run_estimates_the_time(self, cotransport: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("cotransport.experiments.estimate.images_per_second", lambda *_: 10.0)
+        code, printed = cotransport("reproduce", "table1", "--dry-run", "--seeds", "1,2")
+        assert code == 0, printed
+        cells = [line.split() for line in printed.splitlines() if line.strip().startswith("digits-2")]
+        assert cells[0][1:6] == ["2", "1,", "2", "4", "0"]
+        assert "of training on this machine" in printed
+        assert not Path("runs").exists()
+
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (["tabel1"], "did you mean 'table1'?"),
+            (["table1", "--seeds", "one"], "whole numbers separated by commas"),
+            (["table1", "--fast"], "no fast version of table1"),
+            (["table1", "--methods", "coyl"], "coyl"),
+        ],
+    )
+    def test_mistakes(self, cotransport: Command, words: list[str], message: str) -> None:
+        code, printed = cotransport("reproduce", *words)
+        assert code == 2
+        assert message in printed
+
+
+def test_what_can_be_reproduced(cotransport: Command) -> None:
+    code, printed = cotransport("reproduce")
+    assert code == 0
+    for name in ("table1", "base50", "imagenet", "cub", "rafdb", "ablation", "initial", "retrospection", "boundary"):
+        assert f" {name} " in printed
+
+
+class TestCompare:
+    @pytest.fixture
+    def runs(self, tmp_path: Path) -> Path:
+        """Two methods with three seeds; one is better by 11, 12 and 13 points after the last task. And another seed."""
+        results = [make_result("finetune", 9)]
+        for seed in (1, 2, 3):
+            results += [make_result("replay", seed), make_result("coil", seed, ((90.0,), (70.0 + seed, 90.0 + seed)))]
+        for one in results:
+            folder = tmp_path / "runs" / one.folder
+            folder.mkdir(parents=True)
+            one.save(folder)
+        return tmp_path / "runs"
+
+    def test_curves_measures_and_differences(self, cotransport: Command, runs: Path) -> None:
+        code, printed = cotransport("compare", str(runs), "--against", "replay")
+        assert code == 0, printed
+        lines = [" ".join(line.split()) for line in printed.splitlines()]
+        assert "method seeds 2 4" in lines
+        assert "COIL 3 90.0 82.0" in lines
+        assert "COIL +6.0 ± 0.5 +12.0 ± 1.0 3 more than chance (p = 0.00)" in lines
+        assert "Finetune 0 no seed in common" in lines
+
+    def test_one_seed_is_a_tendency(self, cotransport: Command, runs: Path) -> None:
+        code, printed = cotransport("compare", str(runs / "coil-seed1"), str(runs / "replay-seed1"))
+        assert code == 0
+        assert "difference to COIL" in printed
+        assert "one seed: a tendency at most" in printed
+
+    def test_some_labels(self, cotransport: Command, runs: Path) -> None:
+        code, printed = cotransport("compare", str(runs), "--labels", "coil,finetune")
+        assert (code, "Replay" in printed) == (0, False)
+
+    def test_an_unknown_label(self, cotransport: Command, runs: Path) -> None:
+        code, printed = cotransport("compare", str(runs), "--labels", "coyl")
+        assert code == 2
+        assert "'coyl': no run has this label. There are: coil, finetune, replay" in printed
