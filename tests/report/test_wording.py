@@ -42,6 +42,42 @@ def test_the_finding_follows_from_the_numbers() -> None:
     assert finding(oracle) == ["Oracle reaches 90.0 % accuracy on average over 2 tasks."]
 
 
+def test_what_the_transports_change_comes_first() -> None:
+    common = {"name": "coil-tuned", "combine": "ratio"}
+    methods = [
+        {**common, "label": "CE+KD", "prospective_init": False, "pt_weight": 0.0, "rt_weight": 0.0},
+        {**common, "label": "CE+KD+PT", "prospective_init": True, "pt_weight": 1.0, "rt_weight": 0.0},
+        {**common, "label": "COIL", "prospective_init": True, "pt_weight": 1.0, "rt_weight": 0.3},
+        {**common, "label": "COIL (heavy)", "prospective_init": True, "pt_weight": 1.0, "rt_weight": 9.0},
+    ]
+    recipe = {**RECIPE, "methods": methods}
+
+    def rows(*averages: float, seeds: int = 1) -> list[Result]:
+        """The rows of an ablation, each with the same average for all seeds but the last, which has a point more."""
+        return [
+            make_result(
+                str(method["label"]),
+                seed,
+                method="coil-tuned",
+                recipe=recipe,
+                average_incremental_accuracy=average + (seed == seeds > 1 and method["label"] == "COIL"),
+            )
+            for method, average in zip(methods, averages, strict=False)
+            for seed in range(1, seeds + 1)
+        ]
+
+    assert finding(*rows(70.0, 75.0, 69.5, 80.0))[:2] == [
+        "Co-transport changes the average accuracy by −0.5 points, with one seed, so it may be chance: COIL reaches "
+        "69.5 %, and 70.0 % without its transports (CE+KD).",
+        "COIL (heavy) reaches 80.0 % accuracy on average over 2 tasks, 5.0 points ahead of CE+KD+PT, with one seed "
+        "each.",
+    ]
+    assert finding(*rows(70.0, 75.0, 71.0, seeds=2))[0].startswith(
+        "Co-transport changes the average accuracy by +1.5 ± 0.7 points, over 2 seeds: COIL reaches 71.5 %"
+    )
+    assert finding(*rows(70.0, 75.0))[0].startswith("CE+KD+PT reaches")
+
+
 def test_a_lead_within_the_deviation_is_marked() -> None:
     def seeds(label: str, *averages: float) -> list[Result]:
         return [make_result(label, seed=s, average_incremental_accuracy=a) for s, a in enumerate(averages)]

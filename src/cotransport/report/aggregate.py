@@ -11,7 +11,7 @@ import numpy as np
 
 from cotransport.experiments.results import Result
 from cotransport.report.estimates import Estimate
-from cotransport.report.recipes import data_set_name, setting, uses_validation_images
+from cotransport.report.recipes import data_set_name, method_settings, setting, uses_validation_images
 from cotransport.report.style import UPPER_BOUND_STYLE, LineStyle, line_styles
 from cotransport.report.summaries import UPPER_BOUND, MethodSummary, StreamSummary
 from cotransport.report.text import one_line, plural, shorten
@@ -94,13 +94,7 @@ def _method_name(result: Result, same_label: Sequence[Result]) -> str:
 
 def _relevant_settings(result: Result) -> dict[str, Any]:
     """The settings that affect the result, by dotted path."""
-    methods = setting(result.recipe, "methods")
-    matching = [
-        method
-        for method in (methods if isinstance(methods, list) else [])
-        if isinstance(method, Mapping) and (method.get("label") or method.get("name")) == result.label
-    ]
-    flat = dict(_flatten({**result.recipe, "method": matching[0] if matching else None}, ""))
+    flat = dict(_flatten({**result.recipe, "method": method_settings(result)}, ""))
     return {key: value for key, value in flat.items() if not f"{key}.".startswith(IGNORED_SETTINGS)}
 
 

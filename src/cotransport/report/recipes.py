@@ -23,6 +23,15 @@ def setting(recipe: Mapping[str, Any], *path: str) -> object:
     return value
 
 
+def method_settings(result: Result) -> Mapping[str, Any] | None:
+    """The settings of a result's own method; None if the recipe does not list it."""
+    methods = setting(result.recipe, "methods")
+    for method in methods if isinstance(methods, list) else []:
+        if isinstance(method, Mapping) and (method.get("label") or method.get("name")) == result.label:
+            return method
+    return None
+
+
 def data_set_name(result: Result) -> str:
     """Name of the data set: the last part of a folder's path or of a hub id."""
     return one_line(PurePath(str(setting(result.recipe, "data", "source") or "")).name) or "data"

@@ -14,7 +14,7 @@ from cotransport.experiments.published import PAPER, SURVEY, published
 from cotransport.report.drawing import GRID, draw_lines, label_line_ends, paper_style, save_figure
 from cotransport.report.estimates import Line
 from cotransport.report.recipes import data_set_name, setting
-from cotransport.report.summaries import MethodSummary, StreamSummary
+from cotransport.report.summaries import StreamSummary, in_recipe_order
 from cotransport.report.tables import AVERAGE, LAST, escape_latex, escape_markdown
 from cotransport.report.templates import own_file, render
 from cotransport.report.text import MINUS, UNDEFINED, one_decimal
@@ -47,7 +47,7 @@ def write_reproduction(streams: Sequence[StreamSummary], name: str, title: str, 
 
 def paper_table(streams: Sequence[StreamSummary]) -> PaperTable:
     """Average accuracies, a row for each method and columns for each stream: ours, and those that are published."""
-    methods = list(dict.fromkeys(method.name for stream in streams for method in _paper_order(stream)))
+    methods = list(dict.fromkeys(method.name for stream in streams for method in in_recipe_order(stream.methods)))
     headings, columns = ["Method"], [methods]
     for stream, title in zip(streams, short_titles(streams), strict=True):
         found = {method.name: method for method in stream.methods}
@@ -164,11 +164,3 @@ def _with_lead(title: str, stream: StreamSummary) -> str:
 def recipe_name(stream: StreamSummary) -> str:
     """The name of the recipe that a stream's results come from."""
     return str(setting(stream.results[0].recipe, "name"))
-
-
-def _paper_order(stream: StreamSummary) -> list[MethodSummary]:
-    """The methods in the order of their recipe."""
-    methods = setting(stream.results[0].recipe, "methods")
-    listed = methods if isinstance(methods, list) else []
-    labels = [method.get("label") or method.get("name") for method in listed if isinstance(method, dict)]
-    return sorted(stream.methods, key=lambda method: labels.index(method.label) if method.label in labels else 99)

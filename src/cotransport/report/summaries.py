@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -14,6 +15,7 @@ from cotransport.metrics import Floats
 from cotransport.report.confusion import Confusion
 from cotransport.report.estimates import Estimate, Line, estimate_positions, mean_over_seeds
 from cotransport.report.origins import Origins, task_starts
+from cotransport.report.recipes import setting
 from cotransport.report.style import CHANCE_STYLE, LineStyle, line_styles
 
 UPPER_BOUND = "oracle"
@@ -148,6 +150,18 @@ class StreamSummary:
     def accuracy_lines(self) -> list[Line]:
         """Accuracy after each task, one line for each method."""
         return [Line(method.name, method.style, method.curve) for method in self.methods]
+
+
+def in_recipe_order(methods: Iterable[MethodSummary]) -> list[MethodSummary]:
+    """Methods in the order of the recipes that they ran with."""
+
+    def place(method: MethodSummary) -> int:
+        listed = setting(method.results[0].recipe, "methods")
+        rows = listed if isinstance(listed, list) else []
+        labels = [row.get("label") or row.get("name") for row in rows if isinstance(row, Mapping)]
+        return labels.index(method.label) if method.label in labels else len(labels)
+
+    return sorted(methods, key=place)
 
 
 def _initial_accuracy(step: TaskResult, classifier: InitialClassifier, candidates: Candidates) -> float | None:

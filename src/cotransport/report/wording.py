@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 
 from cotransport.experiments.results import Result
-from cotransport.report.recipes import setting
-from cotransport.report.summaries import MethodSummary, StreamSummary
+from cotransport.report.comparison import compare
+from cotransport.report.recipes import method_settings, setting
+from cotransport.report.summaries import MethodSummary, StreamSummary, in_recipe_order
 from cotransport.report.tables import AVERAGE, FORGETTING
 from cotransport.report.text import one_decimal, one_line, plural
 
@@ -18,11 +20,11 @@ NOTABLE_FORGETTING = 1.0
 
 
 def finding(stream: StreamSummary) -> list[str]:
-    """The main finding in sentences: the best method, its distance to the upper bound, and what is forgotten."""
+    """The findings in sentences: what the transports change, the best method, the upper bound, what is forgotten."""
     known = [method for method in stream.competitors if not math.isnan(_average(method))]
     if not known:
         return ["No accuracy was recorded."]
-    sentences = [_best_method(stream, known)]
+    sentences = [*_transports(known), _best_method(stream, known)]
     sentences += [_upper_bound(bound, known[0]) for bound in stream.upper_bounds if not math.isnan(_average(bound))]
     if len(stream.tasks) > 1:
         sentences += _forgetting(known)
@@ -62,6 +64,33 @@ def _best_method(stream: StreamSummary, known: Sequence[MethodSummary]) -> str:
     if math.isnan(deviation):
         doubt = ", with one seed each"
     return f"{start}, {_points(lead)} ahead of {second.name}{doubt}."
+
+
+def _transports(known: Sequence[MethodSummary]) -> list[str]:
+    """What co-transport changes, if a method ran with its transports and, otherwise the same, without them."""
+    by_other_settings: dict[str, dict[bool, MethodSummary]] = {}
+    for method in in_recipe_order(known):
+        values = method_settings(method.results[0]) or {}
+        switches = {key: values.get(key) for key in ("prospective_init", "pt_weight", "rt_weight")}
+        if None not in switches.values() and (all(switches.values()) or not any(switches.values())):
+            other = json.dumps(
+                {key: value for key, value in values.items() if key not in {*switches, "label"}}, sort_keys=True
+            )
+            by_other_settings.setdefault(other, {}).setdefault(all(switches.values()), method)
+    pairs = [pair for pair in by_other_settings.values() if len(pair) == 2]
+    if not pairs:
+        return []
+    full, without = pairs[0][True], pairs[0][False]
+    found = compare(full, without)
+    if found is None:
+        return []
+    seeds = len({result.seed for result in full.results} & {result.seed for result in without.results})
+    doubt = "with one seed, so it may be chance" if seeds == 1 else f"over {seeds} seeds"
+    reached = [_percent(_average(method)) for method in (full, without)]
+    return [
+        f"Co-transport changes the average accuracy by {found.average.signed_text} points, {doubt}: {full.name} "
+        f"reaches {reached[0]}, and {reached[1]} without its transports ({without.name})."
+    ]
 
 
 def _upper_bound(bound: MethodSummary, best: MethodSummary) -> str:
