@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from cotransport.experiments.results import Result
 from cotransport.report.comparison import compare
+from cotransport.report.estimates import Estimate
 from cotransport.report.recipes import method_settings, setting
 from cotransport.report.summaries import MethodSummary, StreamSummary, in_recipe_order
 from cotransport.report.tables import AVERAGE, FORGETTING
@@ -85,11 +86,12 @@ def _transports(known: Sequence[MethodSummary]) -> list[str]:
     if found is None:
         return []
     seeds = len({result.seed for result in full.results} & {result.seed for result in without.results})
-    doubt = "with one seed, so it may be chance" if seeds == 1 else f"over {seeds} seeds"
+    change = found.average if seeds > 1 else Estimate.of([_gap(full, without)])
+    doubt = "one seed, so it may be chance" if seeds == 1 else f"{seeds} seeds"
     reached = [_percent(_average(method)) for method in (full, without)]
     return [
-        f"Co-transport changes the average accuracy by {found.average.signed_text} points, {doubt}: {full.name} "
-        f"reaches {reached[0]}, and {reached[1]} without its transports ({without.name})."
+        f"Co-transport changes the average accuracy by {change.signed_text} points ({doubt}).",
+        f"{full.name} reaches {reached[0]}, and {reached[1]} without its transports ({without.name}).",
     ]
 
 
