@@ -14,7 +14,7 @@ def test_a_dry_run_reads_no_image(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("an image was read")
 
     monkeypatch.setattr("cotransport.data.sources.Digits.splits", fail)
-    plan = dry_run(quick_recipe("stream={step: 4}", "methods=[finetune, replay, oracle]"))
+    plan = dry_run(quick_recipe("stream={step: 4}", "memory.total=100", "methods=[finetune, replay, oracle]"))
     assert [len(task) for task in plan.split] == [4, 4, 2]
     assert plan.classes == tuple(str(number) for number in range(10))
     finetune, replay, oracle = plan.recipe.methods
