@@ -70,7 +70,7 @@ class TestNewNetwork:
             fresh(learner_settings(backbone=backbone))
 
     def test_random_weights_are_not_frozen(self) -> None:
-        with pytest.raises(ConfigError, match="freeze_backbone: a backbone given by name starts with random weights"):
+        with pytest.raises(ConfigError, match="freeze_backbone: this backbone starts with random weights"):
             fresh(learner_settings(freeze_backbone=True))
         fresh(learner_settings(freeze_backbone=True, backbone=module()))
 

@@ -90,8 +90,8 @@ def test_the_head_is_a_cosine_head_with_the_settings_scale() -> None:
 def test_which_methods_have_another_head() -> None:
     heads = {name: known_methods()[name]().make_head(4, HeadSettings()) for name in known_methods()}
     linear = {name: head for name, head in heads.items() if isinstance(head, LinearHead)}
-    assert set(linear) == {"bic", "wa"}
-    assert {name for name, head in linear.items() if head.bias is not None} == {"bic"}
+    assert set(linear) == {"analytic", "bic", "wa"}
+    assert {name for name, head in linear.items() if head.bias is not None} == {"analytic", "bic"}
     assert all(isinstance(head, CosineHead) for name, head in heads.items() if name not in linear)
 
 

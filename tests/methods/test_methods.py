@@ -29,6 +29,7 @@ PARTS = OWN | MAPPING | REHEARSAL | RETROSPECTION
 TRANSPORT: dict[str, object] = {"prospective_init": True, "pt_length": "origin", "pt_weight": 1.0, "pt_epochs": 5}
 COIL = PARTS | TRANSPORT | {"rt_weight": 1.0}
 DEFAULTS: dict[str, dict[str, object]] = {
+    "analytic": OWN | {"shrinkage": 0.5},
     "bic": PARTS | {"validate_every": 10, "correction_prior": 1.0},
     "coil": COIL,
     "coil-tuned": COIL | {"combine": "additive", "rt_weight": 0.3, "pt_length": "fresh", "pt_epochs": 0.03},
@@ -80,8 +81,8 @@ def test_a_method_from_its_name_or_settings_or_itself() -> None:
     ("value", "message"),
     [
         (3, r"method: 3 is neither a method's name nor a mapping"),
-        ({}, r"method: the method's name is missing\. Known: bic, coil,"),
-        ("Coyl", r"method\.name: 'Coyl' is not a method; did you mean 'coil'\? Known: bic, coil,"),
+        ({}, r"method: the method's name is missing\. Known: analytic, bic, coil,"),
+        ("Coyl", r"method\.name: 'Coyl' is not a method; did you mean 'coil'\? Known: analytic, bic, coil,"),
         ({"name": 3}, r"method\.name: 3 is not a method"),
         ({"name": "wa", "rt_wieght": 1}, r"method \(wa\): rt_wieght: unknown key; did you mean 'rt_weight'\? Allowed"),
         ({"name": "wa", "rt_weight": -1}, r"method \(wa\): rt_weight: .*greater than or equal to 0.*got -1"),
@@ -114,6 +115,7 @@ def test_a_method_can_be_made_again_from_what_it_dumps(name: str) -> None:
 
 
 OTHER_VALUES: dict[str, object] = {
+    "shrinkage": 0.2,
     "label": "mine",
     "predict_with": "head",
     "reg": 0.1,

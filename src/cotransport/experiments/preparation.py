@@ -55,6 +55,7 @@ def learner_settings(recipe: Recipe, one: Run) -> LearnerSettings:
         head=recipe.head,
         prediction=recipe.prediction,
         device=recipe.device,
+        freeze_backbone=recipe.freeze_backbone,
         seed=one.seed,
     )
 

@@ -54,6 +54,8 @@ class Recipe(Settings):
     """How many exemplars of old classes are kept."""
     backbone: Backbone = Backbone()
     """The network that maps images to features."""
+    freeze_backbone: bool = False
+    """Leave a pretrained backbone unchanged and train the head only, on features without augmentation."""
     head: HeadSettings = HeadSettings()
     """The classifier on top of the features."""
     schedule: Schedule = Schedule()

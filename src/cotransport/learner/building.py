@@ -14,7 +14,7 @@ from cotransport.learner.settings import LearnerSettings, colour_statistics
 from cotransport.learner.state import State
 from cotransport.networks import backbones
 from cotransport.networks.network import Network
-from cotransport.settings.sections import Backbone, check_backbone_name
+from cotransport.settings.sections import PRETRAINED_NAMES, Backbone, check_backbone_name
 from cotransport.system.randomness import seeded
 from cotransport.training.task_data import TaskData
 
@@ -29,21 +29,24 @@ NEW_NETWORK = 0
 def new_network(settings: LearnerSettings, data: TaskData, before: State | None, task: int) -> Network:
     """An untrained network without classes. Colour statistics and the stem come from the first task's images only."""
     size, images, workers = data.new.images.size, data.new.images, settings.device.workers
-    is_module = isinstance(settings.backbone, nn.Module)
-    if settings.freeze_backbone and not is_module:
+    named = None if isinstance(settings.backbone, nn.Module) else settings.backbone
+    if settings.freeze_backbone and named is not None and named.name not in PRETRAINED_NAMES:
         raise ConfigError(
-            "freeze_backbone: a backbone given by name starts with random weights, which are not worth keeping. "
-            "Give a torch module with pretrained weights, or freeze the backbone after the first task"
+            "freeze_backbone: this backbone starts with random weights, which are not worth keeping. Choose "
+            f"{' or '.join(PRETRAINED_NAMES)}, give a torch module with pretrained weights, or freeze the backbone "
+            "after the first task"
         )
     with seeded(settings.seed, NEW_NETWORK, task):
         backbone = _backbone(settings, size)
         head = settings.method.make_head(backbones.feature_dimension(backbone, size), settings.head)
+    expected = None if named is None else backbones.load_pretrained(backbone, named)
     if before is None:
-        statistics = colour_statistics(settings.normalisation) or channel_statistics(images, workers)
+        chosen = settings.normalisation if expected is None else expected
+        statistics = colour_statistics(chosen) or channel_statistics(images, workers)
         network = Network(backbone, head, *statistics)
     else:
         network = Network(backbone, head, before.network.mean.cpu(), before.network.deviation.cpu())
-    fast = None if is_module else backbones.find_fast_net(backbone)
+    fast = None if named is None else backbones.find_fast_net(backbone)
     if fast is not None:
         earlier = None if before is None else backbones.find_fast_net(before.network.backbone)
         if earlier is not None:
@@ -77,8 +80,8 @@ def restored_network(
     except (RuntimeError, MemoryError, OverflowError) as error:  # sizes that no network could have
         raise ModelError(f"the model's network cannot be built ({error}). Restore it from a backup") from None
     _check_weights(network, tensors, is_module=is_module)
-    dtypes = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
-    if len(dtypes) == 1:
+    dtypes = _weight_dtypes(network, tensors)
+    if len(dtypes) == 1 and torch.float32 not in dtypes:  # what it has already; sums stay in float64
         network.to(dtypes.pop())
     network.load_state_dict(tensors, assign=not is_module)
     return network
@@ -100,7 +103,7 @@ def _backbone(settings: LearnerSettings, image_size: int) -> nn.Module:
 
 def _check_weights(network: Network, stored: Mapping[str, Tensor], *, is_module: bool) -> None:
     """Raise an error unless the stored weights are numbers and fit the network."""
-    dtypes = {tensor.dtype for tensor in stored.values() if tensor.is_floating_point()}
+    dtypes = _weight_dtypes(network, stored)
     mixed = len(dtypes) > 1 and not is_module  # a user's own module may have buffers of any dtype
     if not dtypes <= DTYPES or mixed:
         raise ModelError("the weights have mixed or unsupported dtypes. Restore the model from a backup")
@@ -112,6 +115,12 @@ def _check_weights(network: Network, stored: Mapping[str, Tensor], *, is_module:
         if pair[0] != pair[1]:
             remedy = "Give a module of the same architecture" if is_module else "Restore the model from a backup"
             raise ModelError(f"the weights do not fit the network, first at {name!r}. {remedy}")
+
+
+def _weight_dtypes(network: Network, stored: Mapping[str, Tensor]) -> set[torch.dtype]:
+    """The floating-point types of stored weights. Sums that a head keeps in float64 are not weights."""
+    sums = {name for name, tensor in network.state_dict().items() if tensor.dtype == torch.float64}
+    return {tensor.dtype for name, tensor in stored.items() if tensor.is_floating_point() and name not in sums}
 
 
 def _shape_and_kind(tensor: Tensor) -> tuple[torch.Size, bool | torch.dtype]:

