@@ -373,3 +373,26 @@ def test_example_data_is_what_the_readme_needs(cotransport: Command) -> None:
     assert len(list(Path("digits").rglob("*.png"))) == 1797
     code, printed = cotransport("example-data", "digits")
     assert (code, "exists already" in printed) == (2, True)
+
+
+class TestOwnership:
+    def test_rename_prune_and_check(self, model: Command) -> None:
+        code, printed = model("rename", "model", "class 0", "nought")
+        assert (code, "class 0 is called nought now" in printed) == (0, True)
+        code, printed = model("prune", "model", "--keep", "1", "--json")
+        assert code == 0
+        assert json.loads(printed)["removed"]
+        code, printed = model("check", "model")
+        assert (code, "every file is as it was written" in printed) == (0, True)
+
+    def test_a_damaged_file(self, model: Command) -> None:
+        weights = next(Path("model").rglob("weights.safetensors"))
+        weights.write_bytes(weights.read_bytes()[:-1])
+        code, printed = model("check", "model", "--json")
+        assert code == 1
+        assert "weights.safetensors: damaged" in json.loads(printed)["problems"][0]
+
+    def test_mistakes(self, model: Command) -> None:
+        code, printed = model("rename", "model", "cat", "dog")
+        assert (code, "does not know this class" in printed) == (2, True)
+        assert model("prune", "model", "--keep", "0")[0] == 2

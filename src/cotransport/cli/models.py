@@ -1,4 +1,4 @@
-"""The subcommands for a model: learn, predict, evaluate, info, rollback, export; and example-data."""
+"""The subcommands for a model: learn, predict, evaluate, info, rollback and more; and example-data."""
 
 from __future__ import annotations
 
@@ -323,6 +323,60 @@ def rollback(
         out.print(f"version {now} is current already")
         return
     out.print(f"version {now} is current now; to undo: {rollback_command(model, before)}", soft_wrap=True)
+
+
+@app.command(epilog="Example: [bold]cotransport rename model tabby 'tabby cat'[/]")
+def rename(
+    model: Model,
+    old: Annotated[str, typer.Argument(help="The class's name.", metavar="OLD", show_default=False)],
+    new: Annotated[str, typer.Argument(help="Its new name.", metavar="NEW", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Give a class another name. This makes a new version; nothing is trained."""
+    from cotransport.lessons.ownership import rename as give_name
+
+    version = give_name(model, old, new)
+    if as_json:
+        print_json({"version": version})
+        return
+    out.print(f"version {version}: {markup(old)} is called {markup(new)} now", soft_wrap=True)
+
+
+@app.command(epilog="Example: [bold]cotransport prune model --keep 3[/]")
+def prune(
+    model: Model,
+    keep: Annotated[int, typer.Option(help="Number of versions to keep, newest first.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Remove old versions, to free disk space. The current version is always kept."""
+    from cotransport.lessons.information import describe
+    from cotransport.lessons.ownership import prune as remove_versions
+
+    before = describe(model)["bytes"]
+    removed = remove_versions(model, keep)
+    freed = before - describe(model)["bytes"]
+    if as_json:
+        print_json({"removed": removed, "bytes": freed})
+        return
+    which = ", ".join(map(str, removed)) or "none"
+    out.print(f"removed versions: {which}; freed {file_size(freed)}")
+
+
+@app.command(epilog="Example: [bold]cotransport check model[/]")
+def check(model: Model, as_json: AsJson = False) -> None:
+    """Compare every file of a model with its checksum. Exit code 1 if something is wrong."""
+    from cotransport.lessons.ownership import check as verify
+
+    with err.status("reading all files"):
+        problems = verify(model)
+    if as_json:
+        print_json({"problems": problems})
+    for problem in () if as_json else problems:
+        out.print(f"[red]{markup(problem)}[/]", soft_wrap=True)
+    if problems:
+        raise typer.Exit(1)
+    if not as_json:
+        out.print("every file is as it was written")
 
 
 @app.command(epilog="Example: [bold]cotransport export model --onnx model.onnx[/]")

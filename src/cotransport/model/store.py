@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -100,13 +100,21 @@ class ModelStore(ModelFolder):
         return number
 
     def keep_only(self, number: int) -> None:
+        """Make a version current and remove all others. Needs `locked`, and no reader."""
+        manifest = self.manifest()
+        if manifest.current != number:
+            self.replace_manifest(manifest.model_copy(update={"current": manifest.version(number).number}))
+        self.keep({number})
+
+    def keep(self, numbers: Collection[int]) -> None:
         """Remove all other versions, and the image files that only they need. Needs `locked`, and no reader."""
         manifest = self.manifest()
-        kept = manifest.version(number)
-        images = {name: record for name, record in manifest.images.items() if int(name) in kept.images}
-        if len(manifest.versions) == 1 and len(images) == len(manifest.images):
+        kept = [version for version in manifest.versions if version.number in numbers]
+        used = {file for version in kept for file in version.images}
+        images = {name: record for name, record in manifest.images.items() if int(name) in used}
+        if len(kept) == len(manifest.versions) and len(images) == len(manifest.images):
             return
-        manifest = manifest.model_copy(update={"current": number, "versions": [kept], "images": images})
+        manifest = manifest.model_copy(update={"versions": kept, "images": images})
         self.replace_manifest(manifest)
         with storage_errors(self.path):
             self.remove_unlisted(manifest)

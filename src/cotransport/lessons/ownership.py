@@ -1,0 +1,103 @@
+"""What the owner of a model can do with it besides teaching: rename a class, remove old versions, check all files."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+from cotransport.errors import ConfigError, ModelError
+from cotransport.lessons.records import LessonRecord, parse_report
+from cotransport.model.folder import METRICS, MODEL, WEIGHTS, ModelFolder
+from cotransport.model.manifest import LONGEST_NAME
+
+
+def rename(path: Path, old: str, new: str) -> int:
+    """Give a class another name, in a new version; returns its number. Nothing is trained."""
+    from cotransport.model.store import ModelStore
+
+    store = ModelStore(path)
+    store.manifest()  # raises an error before a lock is made in a folder that is not a model
+    with store.locked():
+        _check_finished(store)
+        snapshot, current = store.read(), store.manifest().current
+        known = {str(name): name for name in snapshot.classes}
+        if old not in known:
+            raise ConfigError(f"{old!r}: the model does not know this class. It knows: {', '.join(known)}")
+        name = _new_name(new, whole_number=isinstance(known[old], int))
+        if new in known:
+            raise ConfigError(f"{new!r}: another class has this name. Choose a different one")
+        names = {known[old]: name}
+        metrics = dict(snapshot.metrics)
+        if metrics:
+            report = parse_report(metrics, f"{path}, version {current}")
+            classes = [one.model_copy(update={"name": names.get(one.name, one.name)}) for one in report.per_class]
+            what = f"{old} renamed to {new}"
+            lesson = LessonRecord(
+                id=hashlib.sha256(f"{report.lesson.id} {what}".encode()).hexdigest(),
+                data=what,
+                data_id="",
+                images=0,
+                new_classes=[],
+                extended_classes=[],
+            )
+            changes = {"per_class": classes, "lesson": lesson, "accuracy_lost": 0.0}
+            metrics = report.model_copy(update=changes).model_dump(mode="json", by_alias=True)
+        renamed = tuple(names.get(one, one) for one in snapshot.classes)
+        return store.write(replace(snapshot, classes=renamed, metrics=metrics), parent=current)
+
+
+def prune(path: Path, keep: int) -> list[int]:
+    """Remove all versions but the newest ones and the current one; returns the numbers of those that were removed."""
+    from cotransport.model.store import ModelStore
+
+    if keep < 1:
+        raise ConfigError(f"--keep {keep}: give at least 1. The current version is always kept")
+    store = ModelStore(path)
+    store.manifest()
+    with store.locked():
+        _check_finished(store)
+        manifest = store.manifest()
+        numbers = sorted(version.number for version in manifest.versions)
+        kept = {*numbers[-keep:], *([manifest.current] if manifest.current is not None else [])}
+        store.keep(kept)
+    return [number for number in numbers if number not in kept]
+
+
+def check(path: Path) -> list[str]:
+    """Compare every file of every version with its checksum; returns what is wrong, in sentences."""
+    folder = ModelFolder(path)
+    manifest = folder.manifest()
+    problems: dict[str, None] = {}
+    for version in manifest.versions:
+        for name in (WEIGHTS, MODEL, METRICS):
+            try:
+                folder.checked(version, name)
+            except ModelError as error:
+                problems[str(error)] = None
+        for number in version.images:
+            try:
+                folder.check(folder.image_file(number), folder.image_record(manifest, number))
+            except ModelError as error:
+                problems[str(error)] = None
+    if manifest.current is None:
+        problems[f"{path}: no version is current. Choose one with `cotransport rollback --to`"] = None
+    return list(problems)
+
+
+def _check_finished(folder: ModelFolder) -> None:
+    if folder.unfinished.is_dir():
+        raise ModelError(
+            f"{folder.path}: a lesson is not finished. Repeat its command, or discard it with `learn --overwrite`"
+        )
+
+
+def _new_name(name: str, *, whole_number: bool) -> str | int:
+    """A class's new name, of the same kind as the others."""
+    if whole_number:
+        if not name.isdecimal():
+            raise ConfigError(f"{name!r}: the classes of this model are whole numbers. Give a whole number")
+        return int(name)
+    if not name or not name.isprintable() or len(name) > LONGEST_NAME:
+        raise ConfigError(f"{name[:40]!r}: not a class name. Give 1 to {LONGEST_NAME:,} printable characters")
+    return name
