@@ -45,9 +45,35 @@ class TestReproduce:
         assert rows[0] == "| Method | 2 tasks | 3 tasks |"
         averages = {len(one.tasks): one.average_incremental_accuracy for one in find_results(Path("here"))}
         assert rows[2] == f"| COIL | {averages[2]:.1f} | {averages[3]:.1f} |"
-        code, printed = cotransport("reproduce", "table1", "--methods", "COIL", "--out", "here")
+        code, printed = cotransport("reproduce", "table1", "--methods", "coil", "--out", "here")
         assert code == 0
         assert printed.count("nothing is left to run") == 2
+        code, printed = cotransport("reproduce", "table1", "--methods", "finetune", "--out", "here")
+        assert code == 0
+        rows = Path("here/table1.md").read_text(encoding="utf-8").splitlines()
+        assert [row.split(" | ")[0] for row in rows[2:]] == ["| Finetune", "| COIL"]  # with what was there before
+
+    def test_an_unfinished_run_is_found_before_anything_is_trained(self, cotransport: Command) -> None:
+        job = Path("here/digits-3/COIL-seed1/unfinished/job.json")
+        job.parent.mkdir(parents=True)
+        job.write_text("{}")
+        code, printed = cotransport("reproduce", "table1", "--methods", "COIL", "--out", "here")
+        assert (code, "an unfinished run. Resume it with --resume" in printed) == (2, True)
+        assert not Path("here/digits-2").exists()
+        words = (
+            "reproduce",
+            "table1",
+            "--methods",
+            "COIL",
+            "--out",
+            "here",
+            "--overwrite",
+            "--set",
+            "schedule.epochs=2",
+        )
+        code, printed = cotransport(*words)
+        assert code == 0, printed
+        assert {one.recipe["schedule"]["epochs"] for one in find_results(Path("here"))} == {2}
 
     def test_a_dry_run_estimates_the_time(self, cotransport: Command, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("cotransport.experiments.estimate.images_per_second", lambda *_: 10.0)
@@ -64,7 +90,9 @@ class TestReproduce:
             (["tabel1"], "did you mean 'table1'?"),
             (["table1", "--seeds", "one"], "whole numbers separated by commas"),
             (["table1", "--fast"], "no fast version of table1"),
-            (["table1", "--methods", "coyl"], "coyl"),
+            (["table1", "--methods", "coyl"], "'coyl' is not in digits-2. It has: finetune, COIL"),
+            (["table1", "--methods", ","], "give some methods"),
+            (["table1", "--resume", "--overwrite"], "mutually exclusive"),
         ],
     )
     def test_mistakes(self, cotransport: Command, words: list[str], message: str) -> None:
@@ -99,20 +127,20 @@ class TestCompare:
         lines = [" ".join(line.split()) for line in printed.splitlines()]
         assert "method seeds 2 4" in lines
         assert "COIL 3 90.0 82.0" in lines
-        assert "COIL +6.0 ± 0.5 +12.0 ± 1.0 3 more than chance (p = 0.00)" in lines
+        assert "COIL +6.0 ± 0.5 +12.0 ± 1.0 3 more than chance (p < 0.01)" in lines
         assert "Finetune 0 no seed in common" in lines
 
     def test_one_seed_is_a_tendency(self, cotransport: Command, runs: Path) -> None:
         code, printed = cotransport("compare", str(runs / "coil-seed1"), str(runs / "replay-seed1"))
         assert code == 0
-        assert "difference to COIL" in printed
-        assert "one seed: a tendency at most" in printed
+        assert "difference from COIL" in printed
+        assert "one shared seed: cannot be tested" in printed
 
     def test_some_labels(self, cotransport: Command, runs: Path) -> None:
-        code, printed = cotransport("compare", str(runs), "--labels", "coil,finetune")
+        code, printed = cotransport("compare", str(runs), "--methods", "COIL,finetune")
         assert (code, "Replay" in printed) == (0, False)
 
     def test_an_unknown_label(self, cotransport: Command, runs: Path) -> None:
-        code, printed = cotransport("compare", str(runs), "--labels", "coyl")
+        code, printed = cotransport("compare", str(runs), "--methods", "coyl")
         assert code == 2
-        assert "'coyl': no run has this label. There are: coil, finetune, replay" in printed
+        assert "'coyl': no run of this method. There are: coil, finetune, replay" in printed

@@ -7,6 +7,7 @@ import pytest
 from cotransport.errors import ConfigError
 from cotransport.experiments.bundled import bundled_recipes
 from cotransport.experiments.estimate import expected_seconds, images_per_second
+from cotransport.experiments.preparation import runs_of
 from cotransport.experiments.published import PAPER, SURVEY
 from cotransport.experiments.recipe import label_of
 from cotransport.experiments.reproductions import REPRODUCTIONS, recipes_of
@@ -26,8 +27,26 @@ def test_fast_versions_with_other_seeds_and_methods() -> None:
     found = recipes_of("table1", fast=True, seeds=[1, 2], methods=["COIL", "wa"])
     assert [recipe.name for recipe in found] == [f"cifar100-b0-{tasks}-fast" for tasks in (2, 5, 10, 20)]
     assert all(recipe.seeds == (1, 2) for recipe in found)
-    assert [label_of(method) for method in found[0].methods] == ["COIL", "wa"]
-    assert found[0].methods[0].name == "coil-tuned"
+    assert [label_of(method) for method in found[0].methods] == ["wa", "COIL"]
+    assert found[0].methods[1].name == "coil-tuned"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "labels"),
+    [(["coil"], ["COIL"]), (["ICARL", "Oracle"], ["icarl", "oracle"]), (["ce+kd+pt", "WA"], ["wa", "CE+KD+PT"])],
+)
+def test_methods_by_label_name_or_title(wanted: list[str], labels: list[str]) -> None:
+    assert [label_of(method) for method in recipes_of("table1", fast=True, methods=wanted)[0].methods] == labels
+
+
+def test_methods_keep_the_settings_of_the_recipe() -> None:
+    (recipe,) = recipes_of("retrospection", fast=True, methods=["bic"])
+    assert [method.rehearsal.combine for method in recipe.methods] == ["ratio"]  # type: ignore[attr-defined]
+
+
+def test_a_method_that_is_not_in_a_recipe() -> None:
+    with pytest.raises(ConfigError, match=r"--methods: 'bic' is not in cifar100-ablation-fast\. It has: CE, CE\+KD,"):
+        recipes_of("ablation", fast=True, methods=["bic"])
 
 
 def test_a_table_without_a_fast_version() -> None:
@@ -49,14 +68,22 @@ def test_the_papers_schedules() -> None:
 class TestEstimate:
     def test_twice_the_seeds_take_twice_as_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("cotransport.experiments.estimate.images_per_second", lambda *_: 100.0)
-        once = expected_seconds(quick_recipe("methods=[finetune]", "stream={tasks: 5}"))
+        recipe = quick_recipe("methods=[finetune, wa]", "stream={tasks: 5}", "seeds=[1, 2]", "memory.total=0")
+        runs = runs_of(recipe)
+        once = expected_seconds(recipe, runs[:1])
         assert once == pytest.approx(1437 / 100, abs=0.05)  # every training image of the digits once
-        twice = expected_seconds(quick_recipe("methods=[finetune]", "stream={tasks: 5}", "seeds=[1, 2]"))
-        assert twice == pytest.approx(2 * once)
+        assert expected_seconds(recipe, runs[1:2]) == pytest.approx(4 / 3 * once)  # with a teacher
+        assert expected_seconds(recipe, runs) == pytest.approx(2 * (1 + 4 / 3) * once)
+        assert expected_seconds(recipe, []) == 0
+        assert 0 < expected_seconds(recipe, runs[:1], tasks=1) < once / 3
 
-    def test_the_speed_is_measured(self) -> None:
-        assert images_per_second(quick_recipe(), 8) > 0
+    def test_the_speed_is_measured_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        recipe = quick_recipe("backbone=fast", "schedule.batch_size=4")
+        found = images_per_second(recipe, 8)
+        assert found > 0
+        monkeypatch.setattr("cotransport.experiments.estimate._measured_speed", None)
+        assert images_per_second(recipe, 8) == found
 
     def test_a_time_budget_is_the_estimate(self) -> None:
-        budget = ("methods=[replay, wa]", "stream={tasks: 5}", "schedule.seconds_per_task=3")
-        assert expected_seconds(quick_recipe(*budget)) == 30
+        recipe = quick_recipe("methods=[replay, wa]", "stream={tasks: 5}", "schedule.seconds_per_task=3")
+        assert expected_seconds(recipe, runs_of(recipe)) == 30

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cotransport.experiments.recipe import load_recipe
 from cotransport.report.aggregate import summarise
 from tests.report.results import RECIPE, make_result
 
@@ -17,10 +18,20 @@ def test_other_settings_are_another_method_and_not_another_seed() -> None:
     longer = {**RECIPE, "schedule": {"epochs": 40}, "name": "mine", "seeds": [2]}
     stream = summarise([make_result(seed=1), make_result(seed=2, recipe=longer)])[0]
     assert sorted((method.name, method.seeds) for method in stream.methods) == [
-        ("Replay (batch_size 64, epochs 20, learning_rate 0.1)", 1),
-        ("Replay (batch_size None, epochs 40, learning_rate None)", 1),
+        ("Replay (batch_size 128, epochs 40)", 1),  # 128 is the default
+        ("Replay (batch_size 64, epochs 20)", 1),
     ]
     assert stream.methods[0].style != stream.methods[1].style
+
+
+def test_settings_that_are_newer_than_a_result_do_not_make_it_another_method() -> None:
+    """A recipe that was stored before some sections, settings and settings of methods existed."""
+    now = load_recipe("digits", ["methods=[wa]"]).model_dump(mode="json")
+    earlier = {key: value for key, value in now.items() if key not in {"prediction", "freeze_backbone"}}
+    earlier["backbone"] = {key: value for key, value in now["backbone"].items() if key != "last_relu"}
+    earlier["methods"] = [{key: value for key, value in now["methods"][0].items() if key != "rt_share"}]
+    (stream,) = summarise([make_result("wa", 1, recipe=earlier), make_result("wa", 2, recipe=now)])
+    assert [method.seeds for method in stream.methods] == [2]
 
 
 def test_name_seeds_and_device_do_not_make_another_method() -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cotransport.experiments.recipe import Recipe
+    from cotransport.experiments.results import Result
 
 app = typer.Typer()
 BOUNDARY = "boundary"
@@ -26,7 +27,7 @@ BOUNDARY = "boundary"
     "[bold]cotransport reproduce[/]  what there is\n\n"
     "[bold]cotransport reproduce table1 --fast --dry-run[/]  what would be run, and for how long\n\n"
     "[bold]cotransport reproduce ablation --fast --seeds 1,2,3[/]  the parts of COIL, on a laptop\n\n"
-    "[bold]cotransport reproduce cub --fast --methods COIL,bic --resume[/]  two methods, and go on where it stopped"
+    "[bold]cotransport reproduce cub --fast --methods COIL,bic --resume[/]  two methods, continuing where it stopped"
 )
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="The table or figure.", show_default="list them")] = None,
@@ -41,7 +42,14 @@ def reproduce(
     folder: Annotated[
         Path | None, typer.Option("--out", help="Where results go.", show_default="runs/reproduce-NAME")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", metavar=FLAG, help="Resume an unfinished experiment.")] = False,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of all recipes. Can be repeated."),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", metavar=FLAG, help="Resume unfinished runs.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", metavar=FLAG, help="Discard earlier runs of the same methods and seeds.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", metavar=FLAG, help="Show what would be run, with an estimate of the time.")
     ] = False,
@@ -55,40 +63,53 @@ def reproduce(
         return
     if name not in REPRODUCTIONS:
         raise typer.BadParameter(f"{name!r} is not known{nearest(name, REPRODUCTIONS)}", param_hint="NAME")
+    if resume and overwrite:
+        raise typer.BadParameter("--resume and --overwrite are mutually exclusive")
+    if name == BOUNDARY and (resume or overwrite or seeds or methods):
+        raise typer.BadParameter("boundary is one short training: it takes no seeds, methods, --resume or --overwrite")
     wanted = None if methods is None else _parts(methods)
-    recipes = recipes_of(name, fast=fast, seeds=_numbers(seeds), methods=wanted, data=data)
+    if wanted == []:
+        raise typer.BadParameter("give some methods, separated by commas", param_hint="--methods")
+    recipes = recipes_of(name, fast=fast, seeds=_numbers(seeds), methods=wanted, data=data, overrides=overrides or ())
     folder = folder or Path("runs") / f"reproduce-{name}{'-fast' if fast else ''}"
     if dry_run:
-        _show_plan(recipes, folder)
+        _show_plan(recipes, folder, tasks=1 if name == BOUNDARY else None)
     elif name == BOUNDARY:
         from cotransport.cli.experiments import draw_boundary_of
 
         draw_boundary_of(recipes[0], folder)
     else:
-        _run(name, REPRODUCTIONS[name].shows, recipes, folder, resume=resume)
+        _run(name, REPRODUCTIONS[name].shows, recipes, folder, resume=resume, overwrite=overwrite)
 
 
-def _run(name: str, title: str, recipes: Sequence[Recipe], folder: Path, *, resume: bool) -> None:
+def _run(name: str, title: str, recipes: Sequence[Recipe], folder: Path, *, resume: bool, overwrite: bool) -> None:
     from cotransport.cli.progress import ConsoleListener
     from cotransport.experiments import run as experiment
+    from cotransport.experiments.results import with_other_results
     from cotransport.report import write_report
     from cotransport.report.reproduction import write_reproduction
     from cotransport.training.processes import processes_for
 
-    again = [word for word in sys.argv[1:] if word != "--resume"]
-    results = []
+    again = [word for word in sys.argv[1:] if word not in {"--resume", "--overwrite"}]
+    if not (resume or overwrite):
+        for recipe in recipes:  # before hours of training
+            experiment.check_no_unfinished_run(recipe, folder / recipe.name)
+    results: list[Result] = []
     with resume_hint(shlex.join(["cotransport", *again, "--resume"])):
         is_first = processes_for(recipes[0].device).is_first
         for number, recipe in enumerate(recipes, start=1):
+            own = folder / recipe.name
             if is_first:
                 out.print(f"[bold]{recipe.name}[/] ({number} of {len(recipes)})")
             with ConsoleListener(out) as listener:
-                results += experiment.run(recipe, folder / recipe.name, resume=resume, listener=listener)
+                found = experiment.run(recipe, own, resume=resume, overwrite=overwrite, listener=listener)
+            results += with_other_results(found, own)
+            if is_first:  # after each recipe: the next one may take hours
+                report = write_report(results, folder)
+                paths = write_reproduction(report.streams, name, title, folder)
     if is_first:
-        report = write_report(results, folder)
-        for path in write_reproduction(report.streams, name, title, folder):
+        for path in (*paths, report.page):
             out.print(f"{path.suffix[1:]}: [bold]{markup(path)}[/]", soft_wrap=True)
-        out.print(f"report: [bold]{markup(report.page)}[/]", soft_wrap=True)
 
 
 def _list() -> None:
@@ -103,7 +124,7 @@ def _list() -> None:
     out.print(table)
 
 
-def _show_plan(recipes: Sequence[Recipe], folder: Path) -> None:
+def _show_plan(recipes: Sequence[Recipe], folder: Path, tasks: int | None) -> None:
     """What would be run, what is finished, and how long the rest would take."""
     from cotransport.cli.progress import duration
     from cotransport.experiments.estimate import expected_seconds
@@ -114,10 +135,15 @@ def _show_plan(recipes: Sequence[Recipe], folder: Path) -> None:
     total = 0.0
     for recipe in recipes:
         runs = runs_of(recipe)
-        finished = sum((folder / recipe.name / one.folder / RESULT).exists() for one in runs)
-        seconds = expected_seconds(recipe) * (len(runs) - finished) / len(runs)
+        left = [one for one in runs if not (folder / recipe.name / one.folder / RESULT).exists()]
+        seconds = expected_seconds(recipe, left, tasks)
         total += seconds
-        cells = [str(len(recipe.methods)), ", ".join(map(str, recipe.seeds)), str(len(runs)), str(finished)]
+        cells = [
+            str(len(recipe.methods)),
+            ", ".join(map(str, recipe.seeds)),
+            str(len(runs)),
+            str(len(runs) - len(left)),
+        ]
         table.add_row(recipe.name, *cells, duration(seconds))
     out.print(table)
     out.print(f"about {duration(total)} of training on this machine, one run after the other", style="dim")

@@ -5,15 +5,15 @@ This module is not in `settings`, because a recipe names methods, and methods ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from cotransport.errors import ConfigError
 from cotransport.experiments.bundled import bundled_recipes
-from cotransport.methods import Method, make_method
+from cotransport.methods import Method, known_methods, make_method
 from cotransport.settings.overrides import apply_overrides, set_value
 from cotransport.settings.safe_yaml import MAX_CHARACTERS, parse_yaml
 from cotransport.settings.sections import (
@@ -92,6 +92,36 @@ class Recipe(Settings):
             raise ValueError("seeds: one is listed twice. List each seed once")
         check_backbone_name(self.backbone)
         return self
+
+
+def with_new_settings(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe as a result stores it, with the defaults of settings that did not exist yet when it was stored."""
+    values = {**_defaults(Recipe), **stored}
+    for name, field in Recipe.model_fields.items():
+        default = field.get_default()
+        if name not in values and isinstance(default, Settings):
+            values[name] = default.model_dump(mode="json")
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, Settings) and isinstance(values.get(name), Mapping):
+                values[name] = {**_defaults(kind), **values[name]}
+    if isinstance(values.get("methods"), list):
+        values["methods"] = [_method_with_new_settings(method) for method in values["methods"]]
+    return values | {"method": _method_with_new_settings(values.get("method"))}
+
+
+def _method_with_new_settings(stored: object) -> object:
+    known = known_methods()
+    if not isinstance(stored, Mapping) or stored.get("name") not in known:
+        return stored
+    return {**known[stored["name"]]().dumped(), **stored}
+
+
+def _defaults(kind: type[Settings]) -> dict[str, Any]:
+    """The defaults of single values; sections are left out."""
+    found = {name: field.get_default() for name, field in kind.model_fields.items() if not field.is_required()}
+    return {
+        name: value for name, value in found.items() if value is None or isinstance(value, bool | int | float | str)
+    }
 
 
 def label_of(method: Method) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cotransport.errors import ConfigError
 from cotransport.experiments.bundled import bundled_recipes
-from cotransport.experiments.recipe import Recipe, load_recipe
+from cotransport.experiments.recipe import Recipe, label_of, load_recipe
 
 FAST = "-fast"
 """Ending of recipes that are made for a laptop."""
@@ -47,20 +47,39 @@ def recipes_of(
     seeds: Sequence[int] | None = None,
     methods: Sequence[str] | None = None,
     data: str | None = None,
+    overrides: Sequence[str] = (),
 ) -> list[Recipe]:
     """The recipes behind a table or figure.
 
     fast : the versions for a laptop.
-    seeds, methods : other seeds, and some of the recipes' methods only.
+    seeds : other seeds.
+    methods : some of the recipes' methods, by label, name or title; capital letters do not matter.
     """
-    overrides = []
-    if seeds is not None:
-        overrides.append(f"seeds=[{', '.join(map(str, seeds))}]")
-    if methods is not None:
-        overrides.append(f"methods=[{', '.join(map(repr, methods))}]")
     known = bundled_recipes()
     names = [f"{recipe}{FAST}" if fast else recipe for recipe in REPRODUCTIONS[name].recipes]
-    missing = [recipe for recipe in names if recipe not in known]
-    if missing:
+    if any(recipe not in known for recipe in names):
         raise ConfigError(f"--fast: there is no fast version of {name}. Leave the option out")
-    return [load_recipe(recipe, overrides, data) for recipe in names]
+    chosen = [] if seeds is None else [f"seeds=[{', '.join(map(str, seeds))}]"]
+    recipes = [load_recipe(recipe, [*overrides, *chosen], data) for recipe in names]
+    return recipes if methods is None else [_with_methods(recipe, methods) for recipe in recipes]
+
+
+def _with_methods(recipe: Recipe, wanted: Sequence[str]) -> Recipe:
+    """A recipe with some of its methods, in the recipe's order."""
+    names = {
+        method: {name.casefold() for name in (label_of(method), method.name, method.title)} for method in recipe.methods
+    }
+    for one in wanted:
+        if not any(one.casefold() in own for own in names.values()):
+            labels = ", ".join(label_of(method) for method in recipe.methods)
+            raise ConfigError(f"--methods: {one!r} is not in {recipe.name}. It has: {labels}")
+    exact = {label_of(method).casefold() for method in recipe.methods} & {one.casefold() for one in wanted}
+    kept = [
+        method
+        for method, own in names.items()
+        if any(
+            one.casefold() == label_of(method).casefold() or (one.casefold() in own and one.casefold() not in exact)
+            for one in wanted
+        )
+    ]
+    return recipe.model_copy(update={"methods": tuple(kept)})

@@ -29,7 +29,7 @@ from cotransport.experiments.preparation import (
     runs_of,
     with_augmentation,
 )
-from cotransport.experiments.recipe import Recipe
+from cotransport.experiments.recipe import Recipe, with_new_settings
 from cotransport.experiments.results import RESULT, Result, TaskResult
 from cotransport.experiments.stream import Task, TaskStream, split_classes
 from cotransport.experiments.training_log import TrainingLog
@@ -87,6 +87,18 @@ def run(
     return [results[one.folder] for one in runs]
 
 
+def check_no_unfinished_run(recipe: Recipe, out: Path) -> None:
+    """Raise an error if one of a recipe's runs was started in this folder and not finished."""
+    for one in runs_of(recipe):
+        folder = out / one.folder
+        if (folder / UNFINISHED / jobs.JOB).exists() and not (folder / RESULT).exists():
+            raise _unfinished_error(folder)
+
+
+def _unfinished_error(folder: Path) -> RunError:
+    return RunError(f"{folder}: an unfinished run. Resume it with --resume, or start it again with --overwrite")
+
+
 def _prepare_folders(
     recipe: Recipe, runs: list[Run], tasks: int, out: Path, *, resume: bool, overwrite: bool
 ) -> tuple[dict[str, Result], dict[str, _Trainings]]:
@@ -112,7 +124,7 @@ def _prepare_folders(
             finished[one.folder] = result
             continue
         elif is_started and not resume:
-            raise RunError(f"{folder}: an unfinished run. Resume it with --resume, or start it again with --overwrite")
+            raise _unfinished_error(folder)
         elif is_started:
             _check_request(recipe, one, _stored_record(folder).request, folder)
             continue  # its own record says what it follows
@@ -282,7 +294,7 @@ def _result(
         forgetting=metrics.forgetting(matrix),
         forgetting_per_task=[none_if_nan(value) for value in metrics.forgetting_per_task(matrix).tolist()],
         backward_transfer=metrics.backward_transfer(matrix),
-        parameters=None if so_far.state is None else so_far.state.network.trained_weights,
+        parameters=None if so_far.state is None else _trained_weights(so_far.state, recipe),
         confusion=so_far.confusion.tolist(),
         environment={**environment_at_start, "threads": threads or environment_at_start["threads"]},
     )
@@ -299,6 +311,15 @@ def _in_words(result: TaskResult, recipe: Recipe, one: Run) -> tuple[str, str]:
     return f"{own_text} on {classes}", details
 
 
+def _trained_weights(state: State, recipe: Recipe) -> int:
+    """Number of weights that training changes: the head's alone, if the backbone is frozen."""
+    return (
+        sum(weight.numel() for weight in state.network.head.parameters())
+        if recipe.freeze_backbone
+        else (state.network.trained_weights)
+    )
+
+
 def _request(recipe: Mapping[str, Any], label: str) -> dict[str, Any]:
     """The parts of a recipe that one run's result depends on."""
     found = [method for method in recipe.get("methods", []) if (method.get("label") or method.get("name")) == label]
@@ -308,7 +329,8 @@ def _request(recipe: Mapping[str, Any], label: str) -> dict[str, Any]:
 
 def _check_request(recipe: Recipe, one: Run, earlier: Mapping[str, Any], folder: Path) -> None:
     """Raise an error if an earlier run in a folder does not fit the recipe."""
-    names = jobs.differences(_request(recipe.model_dump(mode="json"), one.label), earlier)
+    wanted = _request(recipe.model_dump(mode="json"), one.label)
+    names = jobs.differences(wanted, with_new_settings(earlier))
     if names:
         raise jobs.difference_error(
             RunError, folder, "has a run of another recipe", names, "Choose another --out, or use --overwrite"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from cotransport.experiments.recipe import with_new_settings
 from cotransport.experiments.results import Result
 from cotransport.report.estimates import Estimate
 from cotransport.report.recipes import data_set_name, method_settings, setting, uses_validation_images
@@ -71,7 +72,7 @@ def _group_by_method(results: Sequence[Result]) -> dict[str, list[Result]]:
     """A stream's results by method, without duplicates. The same label with other settings is another method."""
     by_settings: dict[tuple[str, str], dict[object, Result]] = {}
     for result in results:
-        key = (result.label, json.dumps(_relevant_settings(result), sort_keys=True))
+        key = (result.label, json.dumps(relevant_settings(result), sort_keys=True))
         # one seed may give other numbers on another device, so a duplicate has the same seed and the same numbers
         by_settings.setdefault(key, {}).setdefault((result.seed, repr(result.curve)), result)
     groups = [list(seeds.values()) for seeds in by_settings.values()]
@@ -84,17 +85,17 @@ def _group_by_method(results: Sequence[Result]) -> dict[str, list[Result]]:
 def _method_name(result: Result, same_label: Sequence[Result]) -> str:
     """The method's name for people, with the settings in which results of the same label differ."""
     name = result.title if result.label == result.method else result.label
-    settings = [_relevant_settings(other) for other in same_label]
+    settings = [relevant_settings(other) for other in same_label]
     keys = sorted(set().union(*settings))
     differing = [key for key in keys if len({repr(values.get(key)) for values in settings}) > 1]
-    values = _relevant_settings(result)
+    values = relevant_settings(result)
     suffix = ", ".join(f"{key.rpartition('.')[2]} {shorten(str(values.get(key)), 24)}" for key in differing[:3])
     return one_line(f"{name} ({suffix})" if suffix else name)
 
 
-def _relevant_settings(result: Result) -> dict[str, Any]:
-    """The settings that affect the result, by dotted path."""
-    flat = dict(_flatten({**result.recipe, "method": method_settings(result)}, ""))
+def relevant_settings(result: Result) -> dict[str, Any]:
+    """The settings that affect the result, by dotted path. Those that are newer than the result have their defaults."""
+    flat = dict(_flatten(with_new_settings({**result.recipe, "method": method_settings(result)}), ""))
     return {key: value for key, value in flat.items() if not f"{key}.".startswith(IGNORED_SETTINGS)}
 
 

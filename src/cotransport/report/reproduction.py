@@ -10,11 +10,13 @@ from pathlib import Path
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from cotransport.experiments.bundled import bundled_recipes
 from cotransport.experiments.published import PAPER, SURVEY, published
+from cotransport.experiments.recipe import label_of, load_recipe
 from cotransport.report.drawing import GRID, draw_lines, label_line_ends, paper_style, save_figure
 from cotransport.report.estimates import Line
 from cotransport.report.recipes import data_set_name, setting
-from cotransport.report.summaries import StreamSummary, in_recipe_order
+from cotransport.report.summaries import MethodSummary, StreamSummary, in_recipe_order
 from cotransport.report.tables import AVERAGE, LAST, escape_latex, escape_markdown
 from cotransport.report.templates import own_file, render
 from cotransport.report.text import MINUS, UNDEFINED, one_decimal
@@ -47,23 +49,28 @@ def write_reproduction(streams: Sequence[StreamSummary], name: str, title: str, 
 
 def paper_table(streams: Sequence[StreamSummary]) -> PaperTable:
     """Average accuracies, a row for each method and columns for each stream: ours, and those that are published."""
-    methods = list(dict.fromkeys(method.name for stream in streams for method in in_recipe_order(stream.methods)))
+    methods = list(dict.fromkeys(method.name for stream in streams for method in _in_paper_order(stream)))
     headings, columns = ["Method"], [methods]
     for stream, title in zip(streams, short_titles(streams), strict=True):
         found = {method.name: method for method in stream.methods}
         headings.append(title)
         columns.append([AVERAGE.estimate(found[name]).text if name in found else UNDEFINED for name in methods])
         for source, averages in (("paper", PAPER), ("survey", SURVEY)):
-            values = [published(averages, recipe_name(stream), name) for name in methods]
+            values = [published(averages, recipe_name(stream), name) for name in methods if _is_published(stream)]
             if any(value is not None for value in values):
                 headings.append(f"{title}, {source}")
                 columns.append([UNDEFINED if value is None else f"{value:.2f}" for value in values])
     return PaperTable(headings, [list(row) for row in zip(*columns, strict=True)])
 
 
+def _is_published(stream: StreamSummary) -> bool:
+    """Whether a stream has the images and classes of the published experiments: all of CIFAR-100."""
+    return data_set_name(stream.results[0]) == "cifar100" and len(stream.classes) == 100
+
+
 def markdown(table: PaperTable) -> str:
     """The table in Markdown."""
-    lines = [table.headings, [":--", *["--:"] * (len(table.headings) - 1)]]
+    lines = [[escape_markdown(heading) for heading in table.headings], [":--", *["--:"] * (len(table.headings) - 1)]]
     lines += [[escape_markdown(cell) for cell in row] for row in table.rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -158,7 +165,15 @@ def _with_lead(title: str, stream: StreamSummary) -> str:
         return title
     best = max(others, key=others.__getitem__)
     lead = one_decimal(last[OURS] - others[best])
-    return f"{title}: {OURS} {lead if lead.startswith(MINUS) else f'+{lead}'} to {best}"
+    return f"{title}: {OURS} {lead if lead.startswith(MINUS) else f'+{lead}'} over {best}"
+
+
+def _in_paper_order(stream: StreamSummary) -> list[MethodSummary]:
+    """The methods in the order of their bundled recipe, of which only a part may have been run at a time."""
+    name = recipe_name(stream)
+    labels = [label_of(method) for method in load_recipe(name).methods] if name in bundled_recipes() else []
+    ordered = in_recipe_order(stream.methods)
+    return sorted(ordered, key=lambda method: labels.index(method.label) if method.label in labels else len(labels))
 
 
 def recipe_name(stream: StreamSummary) -> str:

@@ -7,9 +7,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from cotransport.experiments.results import Result
+from cotransport.report.aggregate import relevant_settings
 from cotransport.report.comparison import compare
 from cotransport.report.estimates import Estimate
-from cotransport.report.recipes import method_settings, setting
+from cotransport.report.recipes import setting
 from cotransport.report.summaries import MethodSummary, StreamSummary, in_recipe_order
 from cotransport.report.tables import AVERAGE, FORGETTING
 from cotransport.report.text import one_decimal, one_line, plural
@@ -67,31 +68,40 @@ def _best_method(stream: StreamSummary, known: Sequence[MethodSummary]) -> str:
     return f"{start}, {_points(lead)} ahead of {second.name}{doubt}."
 
 
+SWITCHES = ("method.prospective_init", "method.pt_weight", "method.rt_weight")
+"""The settings that switch the transports off, all at 0."""
+
+
 def _transports(known: Sequence[MethodSummary]) -> list[str]:
     """What co-transport changes, if a method ran with its transports and, otherwise the same, without them."""
     by_other_settings: dict[str, dict[bool, MethodSummary]] = {}
     for method in in_recipe_order(known):
-        values = method_settings(method.results[0]) or {}
-        switches = {key: values.get(key) for key in ("prospective_init", "pt_weight", "rt_weight")}
-        if None not in switches.values() and (all(switches.values()) or not any(switches.values())):
-            other = json.dumps(
-                {key: value for key, value in values.items() if key not in {*switches, "label"}}, sort_keys=True
-            )
-            by_other_settings.setdefault(other, {}).setdefault(all(switches.values()), method)
-    pairs = [pair for pair in by_other_settings.values() if len(pair) == 2]
-    if not pairs:
-        return []
-    full, without = pairs[0][True], pairs[0][False]
-    found = compare(full, without)
-    if found is None:
-        return []
-    seeds = len({result.seed for result in full.results} & {result.seed for result in without.results})
-    change = found.average if seeds > 1 else Estimate.of([_gap(full, without)])
-    doubt = "one seed, so it may be chance" if seeds == 1 else f"{seeds} seeds"
-    reached = [_percent(_average(method)) for method in (full, without)]
+        values = relevant_settings(method.results[0])
+        switches = [bool(values.get(key)) for key in SWITCHES]
+        if all(key in values for key in SWITCHES) and len(set(switches)) == 1:
+            other = {key: value for key, value in values.items() if key not in {*SWITCHES, "method.label"}}
+            pair = by_other_settings.setdefault(json.dumps(other, sort_keys=True, default=str), {})
+            pair.setdefault(switches[0], method)
+    for pair in by_other_settings.values():
+        if len(pair) == 2 and (found := compare(pair[True], pair[False])) is not None:
+            return _change(pair[True], pair[False], found.average)
+    return []
+
+
+def _change(full: MethodSummary, without: MethodSummary, change: Estimate) -> list[str]:
+    """What the transports change, from the runs whose seeds both methods have."""
+    own, other = ({result.seed: result for result in method.results} for method in (full, without))
+    seeds = [seed for seed in own if seed in other]
+    averages = [
+        Estimate.of(results[seed].average_incremental_accuracy for seed in seeds).mean for results in (own, other)
+    ]
+    if len(seeds) == 1:  # as a reader would subtract
+        change = Estimate.of([round(averages[0], 1) - round(averages[1], 1)])
+    doubt = "one seed, so it may be chance" if len(seeds) == 1 else f"{len(seeds)} seeds"
     return [
         f"Co-transport changes the average accuracy by {change.signed_text} points ({doubt}).",
-        f"{full.name} reaches {reached[0]}, and {reached[1]} without its transports ({without.name}).",
+        f"{full.name} reaches {_percent(averages[0])}, and {_percent(averages[1])} without its transports "
+        f"({without.name}).",
     ]
 
 
