@@ -23,6 +23,7 @@ from cotransport.lessons.options import LessonOptions
 from cotransport.lessons.records import ClassAccuracy
 from cotransport.lessons.teaching import learn
 from cotransport.model.store import ModelStore
+from cotransport.networks.efficientnet_lite import is_installed
 from cotransport.settings.sections import Device
 from tests.cli.helpers import Command
 from tests.conftest import blobs
@@ -396,3 +397,23 @@ class TestOwnership:
         code, printed = model("rename", "model", "cat", "dog")
         assert (code, "does not know this class" in printed) == (2, True)
         assert model("prune", "model", "--keep", "0")[0] == 2
+
+
+@pytest.mark.skipif(not is_installed("efficientnet-lite0"), reason="the weights are not installed")
+class TestPretrained:
+    def test_a_frozen_backbone_is_chosen_once(self, command: Command) -> None:
+        words = ("--method", "analytic", "--backbone", "efficientnet-lite0", "--freeze", "--image-size", "32")
+        code, printed = command("learn", "model", "first", *words)
+        assert code == 0, printed
+        assert "no training: the classifier is computed from sums of features" in printed
+        assert "exemplars: none" in printed
+        code, printed = command("learn", "model", "second")
+        assert (code, "version 2 recognises" in printed) == (0, True)
+        assert "Analytic, backbone efficientnet-lite0, 32 x 32 pixels" in printed
+
+    def test_analytic_needs_a_frozen_backbone(self, command: Command) -> None:
+        code, printed = command("learn", "model", "first", "--method", "analytic")
+        assert code == 2
+        assert "freeze_backbone, or learn --freeze" in printed
+        code, printed = command("learn", "model", "first", "--set", "freeze_backbone=maybe")
+        assert (code, "freeze_backbone: give true or false, not 'maybe'" in printed) == (2, True)

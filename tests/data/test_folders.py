@@ -183,6 +183,8 @@ class TestLinks:
         (photos / "cat" / "b.png").symlink_to(photos / "cat" / "b.png")
         with pytest.raises(DataError, match=r"b\.png: a link"):
             as_labelled(photos)
+        with pytest.raises(DataError, match=r"b\.png: a link that leads nowhere"):
+            open_source(Data(source=str(photos), follow_links=True)).splits()
 
     def test_a_training_folder_elsewhere_is_refused(self, photos: Path, tmp_path: Path) -> None:
         (tmp_path / "data").mkdir()

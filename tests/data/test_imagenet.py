@@ -83,6 +83,19 @@ class TestImageNet:
         assert found.train.classes == NAMES
         assert by_class(found.test) == EXPECTED_TEST
 
+    def test_a_labelled_test_folder_serves_where_there_is_no_val(self, train: Path) -> None:
+        for number, synset in enumerate(WORDS):
+            write(train / "test" / synset / "1.JPEG", 50 + number)
+        assert values_of(load(train).test.images) == [50, 51, 52]
+
+    def test_lists_of_other_classes(self, train: Path) -> None:
+        _write_flat_validation(train)
+        (train / "LOC_val_solution.csv").write_text(
+            "ImageId,PredictionString\nILSVRC2012_val_00000001,n99999999 1 2 3 4\n"
+        )
+        with pytest.raises(DataError, match="the lists name no image of these classes"):
+            load(train)
+
     def test_without_validation_images_some_are_held_out(self, train: Path) -> None:
         assert open_source(Data(source=str(train))).splits().test is None
 

@@ -53,8 +53,16 @@ class TestCub:
     @pytest.mark.parametrize(
         ("file", "content", "message"),
         [
-            ("image_class_labels.txt", "1 1\n2 9\n", r"image_class_labels\.txt, line 2: '2 9' is not expected"),
-            ("image_class_labels.txt", "1 1\n2\n", r"image_class_labels\.txt, line 2: '2' is not expected"),
+            (
+                "image_class_labels.txt",
+                "1 1\n2 9\n",
+                r"image_class_labels\.txt, line 2: '2 9': this value is not known",
+            ),
+            (
+                "image_class_labels.txt",
+                "1 1\n2\n",
+                r"image_class_labels\.txt, line 2: '2': expected an id, a space and a value",
+            ),
             (
                 "image_class_labels.txt",
                 "1 1\n2 1\n3 2\n",
@@ -62,7 +70,9 @@ class TestCub:
             ),
             ("train_test_split.txt", "1 1\n2 0\n3 0\n", r"train_test_split\.txt: image 4 of images\.txt is missing"),
             ("train_test_split.txt", "1 2\n", r"train_test_split\.txt, line 1"),
-            ("images.txt", "1 a.jpg\n1 b.jpg\n", r"images\.txt, line 2"),
+            ("train_test_split.txt", "1 1\n2 1\n3 1\n4 1\n", "the lists name no test images"),
+            ("train_test_split.txt", "1 0\n2 0\n3 0\n4 0\n", "the lists name no training images"),
+            ("images.txt", "1 a.jpg\n1 b.jpg\n", r"images\.txt, line 2: '1 b\.jpg': this id is listed twice"),
             ("images.txt", "", r"images\.txt: empty"),
             ("classes.txt", "1 001.Same\n2 002.Same\n", "2 classes are named 'Same'"),
         ],

@@ -52,7 +52,7 @@ class TestMergeChoices:
     @pytest.mark.parametrize(
         ("chosen", "message"),
         [
-            ({"epochs": 3}, "epochs: unknown setting.*Known: method, seed, backbone"),
+            ({"epochs": 3}, "epochs: unknown setting.*Known: method, seed, freeze_backbone"),
             ({"schedules": {"epochs": 3}}, "schedules: unknown setting; did you mean 'schedule'"),
             ({"schedule": 5}, r"schedule: give one of its keys, such as schedule\.KEY=VALUE"),
             ({"head": None}, "head: give one of its keys"),

@@ -119,6 +119,21 @@ def test_a_backbone_that_is_trained_is_refused() -> None:
         classifier("analytic").learn(TASKS[0])
 
 
+def test_the_sums_stay_in_float64_wherever_the_weights_go() -> None:
+    head = DiscriminantHead(3)
+    head.grow(2)
+    head.to(torch.float16)
+    assert (head.weight.dtype, head.sums.dtype, head.products_sum.dtype) == (torch.float16, *[torch.float64] * 2)
+    assert set(head.state_dict()) == {"weight", "bias", "scale", "sums", "counts", "products_sum"}
+    head.to("meta")
+    assert (head.weight.device.type, head.sums.device.type) == ("meta", "cpu")
+
+
+def test_there_are_no_class_means() -> None:
+    with pytest.raises(ConfigError, match="this method keeps none"):
+        make_method({"name": "analytic", "predict_with": "ncm"})
+
+
 def test_shrinkage_is_a_share() -> None:
     with pytest.raises(ConfigError, match="shrinkage"):
         make_method({"name": "analytic", "shrinkage": 0})

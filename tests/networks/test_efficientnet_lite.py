@@ -73,7 +73,7 @@ def test_other_weights_are_refused_before_they_are_read(monkeypatch: pytest.Monk
     path.write_bytes(b"something else")
     monkeypatch.setattr(efficientnet_lite, "_weights_file", lambda *_: path)
     monkeypatch.setattr(torch, "load", None)
-    with pytest.raises(ConfigError, match=r"weights\.pth: not the weights that are expected"):
+    with pytest.raises(ConfigError, match=r"weights\.pth: its checksum is not that of the published weights"):
         load_weights(EfficientNetLite(VARIANTS["efficientnet-lite0"]), "efficientnet-lite0")
 
 
@@ -96,6 +96,21 @@ class TestByName:
         fresh = EfficientNetLite(VARIANTS["efficientnet-lite0"])
         load_weights(fresh, "efficientnet-lite0")
         assert not torch.equal(fresh.last[0].weight, clf.state_.network.backbone.last[0].weight)
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"normalisation": "imagenet"}, "normalisation: efficientnet-lite0 brings its own"),
+            (
+                {"backbone": {"name": "efficientnet-lite0", "dimension": 4}},
+                "backbone.dimension: adds a layer with random",
+            ),
+        ],
+    )
+    def test_settings_that_contradict_the_weights(self, settings: dict[str, object], message: str) -> None:
+        chosen = {"backbone": "efficientnet-lite0", "freeze_backbone": True, "image_size": 32} | settings
+        with pytest.raises(ConfigError, match=message):
+            classifier("replay").set_params(**chosen).learn(blobs(2, 6))
 
     def test_a_backbone_with_random_weights_cannot_be_frozen(self) -> None:
         with pytest.raises(ConfigError, match=r"random weights.*efficientnet-lite0 or efficientnet-lite2"):

@@ -90,7 +90,7 @@ def run(
 
 @app.command()
 def recipes() -> None:
-    """List the bundled recipes, grouped by what they belong to."""
+    """List the bundled recipes by topic."""
     from cotransport.experiments.bundled import bundled_groups
 
     table = Table("recipe", "what it runs", box=None, header_style="bold")

@@ -72,6 +72,14 @@ def learn(
         str | None,
         typer.Option(help="The network. It cannot be changed later.", show_default="fast; resnet18 with a GPU"),
     ] = None,
+    freeze: Annotated[
+        bool | None,
+        typer.Option(
+            "--freeze/--finetune",
+            help="Leave a pretrained backbone unchanged, or train it too.",
+            show_default="train it; later as in the last lesson",
+        ),
+    ] = None,
     image_size: Annotated[
         int | None,
         typer.Option(help="Side of the images in pixels. It cannot be changed later.", show_default="from the images"),
@@ -125,7 +133,7 @@ def learn(
     from cotransport.training.processes import processes_for
 
     chosen: dict[str, Any] = {}
-    plain = {"method": method, "backbone": backbone, "image_size": image_size, "seed": seed}
+    plain = {"method": method, "backbone": backbone, "image_size": image_size, "seed": seed, "freeze_backbone": freeze}
     chosen |= {name: value for name, value in plain.items() if value is not None}
     if memory is not None or memory_per_class is not None:
         chosen["memory"] = {"total": memory} if memory is not None else {"per_class": memory_per_class}

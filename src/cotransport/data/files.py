@@ -53,13 +53,20 @@ def visible_files(folder: Path, root: Path | None) -> list[str]:
             name = f"{here}/{entry.name}" if here else entry.name
             if entry.is_symlink():
                 check_inside(folder / name, root)
-                if entry.is_file():  # a link to a folder inside would repeat its images
+                if _leads_to_file(entry):  # a link to a folder inside would repeat its images
                     found.append(name)
             elif entry.is_dir():
                 folders.append((name, depth + 1))
             elif entry.is_file():
                 found.append(name)
     return sorted(found, key=lambda name: name.split("/"))
+
+
+def _leads_to_file(link: os.DirEntry[str]) -> bool:
+    try:
+        return link.is_file()
+    except OSError:
+        raise DataError(f"{link.path}: a link that leads nowhere. Remove it") from None
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

@@ -33,7 +33,7 @@ class ImageFolder:
         if subfolders(folder / "train"):  # without subfolders, it is a class named train
             self._train = folder / "train"
             check_link(self._train, self._root)
-            self._test = _labelled_test_folder(folder)
+            self._test = labelled_test_folder(folder)
 
     @cached_property
     def classes(self) -> tuple[Label, ...]:
@@ -63,7 +63,7 @@ class LabelledFiles(NamedTuple):
     """int64 (n,)."""
 
 
-def _labelled_test_folder(folder: Path) -> Path | None:
+def labelled_test_folder(folder: Path) -> Path | None:
     """The first folder of test images that says which class they are of; None if there is none."""
     present = [folder / split for split in TEST_SPLITS if (folder / split).is_dir()]
     labelled = next((path for path in present if subfolders(path)), None)

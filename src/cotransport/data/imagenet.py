@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from cotransport.data.files import FileList, check_link
-from cotransport.data.folders import LabelledFiles, class_files, subfolders
+from cotransport.data.folders import LabelledFiles, class_files, labelled_test_folder, subfolders
 from cotransport.data.images import LabelledImages
 from cotransport.data.labels import Label
 from cotransport.data.lists import pairs, read_list
@@ -81,7 +81,8 @@ class ImageNet:
     def _validation(self) -> LabelledFiles | None:
         folder = self._images / "val"
         if not folder.is_dir():
-            return None
+            labelled = labelled_test_folder(self._images)
+            return None if labelled is None else class_files(labelled, self._synsets, self._root)
         if subfolders(folder):
             return class_files(folder, self._synsets, self._root)
         truth = _validation_synsets(self._folder)
@@ -93,6 +94,8 @@ class ImageNet:
             raise DataError(f"{folder}: the image {missing} is missing. Unpack the archive again")
         for stem in chosen:
             check_link(found[stem], self._root)
+        if not chosen:
+            raise DataError(f"{folder}: the lists name no image of these classes. Unpack the archive again")
         files = FileList(folder, (found[stem].name for stem in chosen))
         return LabelledFiles(files, torch.tensor(list(chosen.values())))
 

@@ -78,6 +78,9 @@ class ListedImages:
             check_inside(listed.path, root)
             items[listed.is_training].append(listed.path)
             labels[listed.is_training].append(numbers[listed.label])
+        for is_training, split in ((True, "training"), (False, "test")):
+            if not items[is_training]:
+                raise DataError(f"{self._folder}: the lists name no {split} images. Unpack the archive again")
         train, test = images_from_parts([items[True], items[False]], self._settings.image_size)
         return Splits(
             LabelledImages(train, torch.tensor(labels[True]), self.classes),

@@ -13,8 +13,13 @@ def pairs(file: Path, allowed: Container[str] | None = None) -> dict[str, str]:
     found: dict[str, str] = {}
     for number, line in read_list(file):
         key, _, value = line.partition(" ")
-        if not value or key in found or (allowed is not None and value not in allowed):
-            raise DataError(f"{file}, line {number}: {line[:60]!r} is not expected here. Unpack the archive again")
+        problem = "" if value else "expected an id, a space and a value"
+        if key in found:
+            problem = "this id is listed twice"
+        elif value and allowed is not None and value not in allowed:
+            problem = "this value is not known"
+        if problem:
+            raise DataError(f"{file}, line {number}: {line[:60]!r}: {problem}. Unpack the archive again")
         found[key] = value
     if not found:
         raise DataError(f"{file}: empty. Unpack the archive again")

@@ -1,4 +1,4 @@
-"""Where images come from: folders, official archives, Hugging Face data sets, arrays and the embedded digits.
+"""Where images come from: folders, official layouts, Hugging Face data sets, arrays and the embedded digits.
 
 A source lists its classes without reading an image, and loads its images into the storage that suits them.
 """
@@ -27,14 +27,15 @@ from cotransport.settings.sections import Augmentation, Data
 
 BY_HAND = {
     "cub200": "CUB-200-2011: download it from https://www.vision.caltech.edu/datasets/cub_200_2011 and unpack it. The "
-    "folder has images/, images.txt, image_class_labels.txt, train_test_split.txt and classes.txt",
+    "folder must contain images/, images.txt, image_class_labels.txt, train_test_split.txt and classes.txt",
     "imagenet": "ImageNet (ILSVRC 2012): get the training and validation images from https://image-net.org, or the "
-    "archive of Kaggle's ImageNet Object Localization Challenge, and unpack them. The folder has train/ and val/, each "
-    "with a subfolder per synset; or a flat val/, and beside it LOC_val_solution.csv or the development kit",
-    "raf-db": "RAF-DB: ask its authors for it at http://www.whdeng.cn/RAF/model1.html and unpack it. The folder has "
-    "basic/EmoLabel/list_patition_label.txt and basic/Image/aligned/",
+    "archive of Kaggle's ImageNet Object Localization Challenge, and unpack them. The folder must contain train/ and "
+    "val/, each with a subfolder per synset; or a flat val/, and beside it LOC_val_solution.csv or the development "
+    "kit",
+    "raf-db": "RAF-DB: ask its authors for it at http://www.whdeng.cn/RAF/model1.html and unpack it. The folder must "
+    "contain basic/EmoLabel/list_patition_label.txt and basic/Image/aligned/",
 }
-"""Data sets that cannot be downloaded automatically: where they come from, and how they must be on disk."""
+"""Data sets that cannot be downloaded automatically: where they come from, and which layout they need."""
 
 
 class Source(Protocol):

@@ -9,7 +9,7 @@ from pathlib import Path
 from cotransport.settings.safe_yaml import parse_yaml
 
 GROUPS = {
-    "A first try": r"digits.*",
+    "First steps": r"digits.*",
     "CIFAR-100 in equal tasks": r"cifar100-b0-.*",
     "CIFAR-100, half of the classes first": r"cifar100-b50-.*",
     "Other data sets": r"(imagenet|cub|rafdb).*",

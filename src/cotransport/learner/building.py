@@ -36,6 +36,13 @@ def new_network(settings: LearnerSettings, data: TaskData, before: State | None,
             f"{' or '.join(PRETRAINED_NAMES)}, give a torch module with pretrained weights, or freeze the backbone "
             "after the first task"
         )
+    if named is not None and named.name in PRETRAINED_NAMES:
+        if settings.normalisation != "images":
+            raise ConfigError(f"normalisation: {named.name} brings its own. Leave it out")
+        if settings.freeze_backbone and named.dimension is not None:
+            raise ConfigError(
+                "backbone.dimension: adds a layer with random weights, which cannot be frozen. Leave it out"
+            )
     with seeded(settings.seed, NEW_NETWORK, task):
         backbone = _backbone(settings, size)
         head = settings.method.make_head(backbones.feature_dimension(backbone, size), settings.head)

@@ -63,7 +63,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         augmentation. This takes seconds. Use it with pretrained weights, or after a first task.
     normalisation : "images", "imagenet", or means and deviations
         Each colour is brought to mean 0 and standard deviation 1, by the statistics of the first images; by those of
-        ImageNet, which most published weights expect; or by three means and three deviations from 0 to 255.
+        ImageNet, which most published weights expect; or by three means and three deviations from 0 to 255. A backbone
+        with pretrained weights by name brings its own.
     seed : int
         Seed of everything random.
 

@@ -74,7 +74,7 @@ def _next_state(
     if method.needs_fixed_features and not settings.freeze_backbone:
         raise ConfigError(
             f"method: {method.title} keeps sums of features and no images, so the backbone must not change. Choose a "
-            f"pretrained one ({' or '.join(PRETRAINED_NAMES)}) and freeze it with freeze_backbone"
+            f"pretrained one ({' or '.join(PRETRAINED_NAMES)}) and freeze it: freeze_backbone, or learn --freeze"
         )
     if method.needs_exemplars:
         _check_exemplars(method, settings.memory, memory, data)

@@ -76,6 +76,8 @@ class LearnerSettings:
         check_whole_number("seed", checked.seed, at_least=0)
         if checked.image_size is not None:
             check_whole_number("image_size", checked.image_size, 1, sections.LARGEST_IMAGE)
+        if not isinstance(checked.freeze_backbone, bool):
+            raise ConfigError(f"freeze_backbone: give true or false, not {quoted(checked.freeze_backbone)}")
         statistics = colour_statistics(checked.normalisation)
         if statistics is None or isinstance(checked.normalisation, str):
             return checked

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from cotransport.errors import ConfigError, ModelError
 from cotransport.learner.settings import SECTIONS, LearnerSettings
 from cotransport.model.snapshot import Snapshot
-from cotransport.settings.sections import STRONG, Backbone, Device, Schedule, check_backbone_name
+from cotransport.settings.sections import PRETRAINED_NAMES, STRONG, Backbone, Device, Schedule, check_backbone_name
 from cotransport.settings.validation import nearest, validated
 
 HELD_OUT = 0.1
@@ -44,7 +44,7 @@ def merge_choices(
     chosen_before : the settings chosen in its lessons; None for a version saved from Python, whose settings all count
         as chosen.
     """
-    known = ("method", "seed", *_FIXED, *SECTIONS)
+    known = ("method", "seed", "freeze_backbone", *_FIXED, *SECTIONS)
     for key, value in options.chosen.items():
         if key not in known:
             raise ConfigError(f"{key}: unknown setting{nearest(key, known)} Known: {', '.join(known)}, data, device")
@@ -85,7 +85,7 @@ def lesson_settings(
         values |= {"seed": stored.seed}
     if stored is None and "backbone" in chosen:
         values["backbone"] = named_backbone(chosen["backbone"])
-    values |= {name: chosen[name] for name in ("method", "seed") if name in chosen}
+    values |= {name: chosen[name] for name in ("method", "seed", "freeze_backbone") if name in chosen}
     return LearnerSettings.validate(values)
 
 
@@ -97,6 +97,11 @@ def named_backbone(value: object) -> Backbone:
     settings = validated(Backbone, named, "backbone")  # type: ignore[arg-type]  # anything but a mapping is refused
     check_backbone_name(settings)
     return settings
+
+
+def is_pretrained(backbone: object) -> bool:
+    """Whether a chosen backbone starts with pretrained weights; False if none is chosen."""
+    return backbone is not None and named_backbone(backbone).name in PRETRAINED_NAMES
 
 
 def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -22,9 +22,12 @@ IMAGES_CHECKED = 64
 """Images, at most, that are checked for colour."""
 
 
-def largest_side(is_gpu: bool) -> int:
-    """The largest side of images that keep their own size. Larger images are scaled down to it."""
-    return LARGEST_SIDE if is_gpu else IN_MEMORY_SIDE
+def largest_side(is_large: bool) -> int:
+    """The largest side of images that keep their own size. Larger images are scaled down to it.
+
+    is_large : whether large images suit, because there is a GPU or the backbone has been trained on them.
+    """
+    return LARGEST_SIDE if is_large else IN_MEMORY_SIDE
 
 
 def suggest(data: LabelledImages, exemplars: int, *, is_gpu: bool) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from cotransport.learner.snapshots import restored, snapshot_of
 from cotransport.learner.state import State
 from cotransport.lessons.comparison import compare
 from cotransport.lessons.images import divide, merge_held_out, open_lesson_source, read_images
-from cotransport.lessons.options import LessonOptions, lesson_settings, merge_choices
+from cotransport.lessons.options import LessonOptions, is_pretrained, lesson_settings, merge_choices
 from cotransport.lessons.records import (
     ClassAccuracy,
     LessonOutcome,
@@ -69,7 +69,8 @@ def learn(
         if options.known_classes == "refuse" and set(source.classes) not in taught:  # before any image is read
             check_new_classes(source.classes, model.classes)
         is_gpu = processes.device.type != "cpu"
-        images = read_images(source, model.snapshot.image_size if model.snapshot else size, largest_side(is_gpu))
+        is_large = is_gpu or is_pretrained(chosen.get("backbone"))
+        images = read_images(source, model.snapshot.image_size if model.snapshot else size, largest_side(is_large))
         lesson = _prepare(model, storable_name(data), images, chosen, options, is_gpu=is_gpu)
         repeated = processes.decide_once(lambda: _promote_if_already_learned(model, lesson, options))
         if repeated is not None:

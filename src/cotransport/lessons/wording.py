@@ -19,15 +19,22 @@ def lesson_notes(
     rate = schedule.learning_rate
     if not is_first and not method.from_scratch:
         rate = schedule.later_learning_rate or rate
+    trained_on = f"{length} in batches of {schedule.batch_size}, learning rate {rate:g}"
     mirrored = "images mirrored" if settings.augmentation.flip else "images not mirrored"
     if not settings.augmentation.flip and is_grey(train):
         mirrored += " (they are grey)"
     classes = "1 class" if len(train.classes) == 1 else f"{len(train.classes)} classes"
     images = "1 image" if len(train) == 1 else f"{len(train):,} images"
+    if method.needs_fixed_features:
+        how = "no training: the classifier is computed from sums of features"
+    elif settings.freeze_backbone:
+        how = f"{trained_on}, the head only"
+    else:
+        how = f"{trained_on}, {mirrored}"
     return [
         f"{classes}, {images} to train on and {len(test):,} held out for testing",
         f"{method.title}, backbone {_backbone(settings)}, {size} x {size} pixels, exemplars: {_exemplars(settings)}",
-        f"{length} in batches of {schedule.batch_size}, learning rate {rate:g}, {mirrored}",
+        how,
     ]
 
 

@@ -1,14 +1,15 @@
 """Analytic: a linear discriminant on the features of a fixed backbone, computed from sums over all images.
 
-Nothing is forgotten: learning classes one after another gives the same classifier as learning all at once, in any order
-(Hayes and Kanan, 2020: deep streaming linear discriminant analysis). No image is kept, only sums of features.
+Later tasks lose nothing of what earlier ones taught: the classifier is the one that all images at once would give, in
+any order (Hayes and Kanan, 2020: deep streaming linear discriminant analysis). No image is kept, only sums of features.
+This holds if the normalisation of colours does not come from the first images, as for the pretrained backbones.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from cotransport.methods.base import Method
 from cotransport.settings.sections import Budget, HeadSettings
@@ -21,14 +22,22 @@ if TYPE_CHECKING:
 
 
 class Analytic(Method):
-    """A linear discriminant on fixed features, without training: nothing is forgotten, and no image is kept."""
+    """A linear discriminant on fixed features: the same classifier as from all images at once, and no image is kept."""
 
     name = "analytic"
     title = "Analytic"
     needs_fixed_features = True
 
     shrinkage: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Share of the features' covariance that is replaced by its mean variance in all directions."""
+    """How far the features' covariance is shrunk towards a sphere with the same mean variance: near 0, hardly; 1,
+    correlations are ignored."""
+
+    @field_validator("predict_with")
+    @classmethod
+    def _no_class_means(cls, value: str) -> str:
+        if value == "ncm":
+            raise ValueError("the nearest class mean needs exemplars, and this method keeps none. Use head")
+        return value
 
     def budget(self, budget: Budget) -> Budget:
         """No exemplars."""

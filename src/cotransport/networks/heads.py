@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -126,7 +128,8 @@ class ClippedHead(LinearHead):
 class DiscriminantHead(LinearHead):
     """A linear discriminant that is computed from sums over all images, and not trained.
 
-    The sums of one class do not depend on other classes or on the order of arrival, so neither does the classifier.
+    Sums do not depend on the order in which images arrive, so neither does the classifier. They stay on the CPU: some
+    devices have no float64.
     """
 
     sums: Tensor
@@ -141,6 +144,13 @@ class DiscriminantHead(LinearHead):
         self.register_buffer("sums", torch.zeros(0, dimension, dtype=torch.float64))
         self.register_buffer("counts", torch.zeros(0, dtype=torch.float64))
         self.register_buffer("products_sum", torch.zeros(dimension, dimension, dtype=torch.float64))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> DiscriminantHead:
+        """Move or convert the weights, and leave the sums as they are."""
+        kept = {name: self._buffers.pop(name) for name in ("sums", "counts", "products_sum")}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch has no types here
+        self._buffers.update(kept)
+        return self
 
     def grow(self, classes: int) -> None:
         """Add `classes` new classes without images."""

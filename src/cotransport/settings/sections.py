@@ -295,8 +295,8 @@ class PredictionSettings(Settings):
     flip: bool = False
     """Average the logits and features of each image and its mirror image. Prediction takes twice as long."""
     crop: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Side of the central square that the network sees outside training, as a share of the image's shorter side. By
-    default 0.875, as is usual, for squares above 64 pixels. Smaller ones are always seen whole."""
+    """Side of the central square that the network sees outside training, as a share of the image's shorter side. The
+    default is 0.875 (224 of 256) if the network sees more than 64 pixels. Smaller images are always seen whole."""
 
 
 class Device(Settings):
