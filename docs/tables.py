@@ -88,9 +88,9 @@ def one_method(label: str, streams: Iterable[StreamSummary]) -> Iterable[list[st
 
 def costs(method: MethodSummary) -> list[str]:
     """What a method cost: its cells below `COSTS`."""
-    parameters = method.results[0].parameters
+    parameters, minutes = method.results[0].parameters, TIME.estimate(method).mean / 60
     return [
-        f"{TIME.estimate(method).mean / 60:.0f}",
+        f"{minutes:.0f}" if minutes >= 10 else f"{minutes:.1f}",
         UNDEFINED if parameters is None else f"{parameters / 1e6:.1f} M",
         augmentation_name(method.results[0]),
         str(method.seeds),

@@ -32,6 +32,12 @@ def unbalanced_stream() -> TaskStream:
     return TaskStream(DataSet(images.take(torch.tensor(kept)), blobs(3, 2)), ((0, 1), (2,)))
 
 
+def test_a_recipe_may_freeze_its_backbone() -> None:
+    for frozen in (False, True):
+        recipe = quick_recipe(f"freeze_backbone={str(frozen).lower()}")
+        assert learner_settings(recipe, runs_of(recipe)[0]).freeze_backbone is frozen
+
+
 def test_runs_come_seed_by_seed() -> None:
     runs = runs_of(quick_recipe("methods=[finetune, {name: replay, label: keeps some}]", "seeds=[3, 1]"))
     assert [(run.label, run.seed) for run in runs] == [
