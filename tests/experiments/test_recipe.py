@@ -104,7 +104,7 @@ def test_overrides(tmp_path: Path) -> None:
         (
             MINIMAL,
             ["methods=[repaly]"],
-            r"'repaly' is not a method; did you mean 'replay'\? Known: bic, coil, coil-tuned, fine",
+            r"'repaly' is not a method; did you mean 'replay'\? Known: analytic, bic, coil, coil-tuned",
         ),
         (MINIMAL, ["methods.0.predictwith=ncm"], r"predictwith: unknown key; did you mean 'predict_with'\?"),
         (MINIMAL, ["methods=[replay, replay]"], r"several have the label 'replay'"),

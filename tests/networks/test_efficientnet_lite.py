@@ -50,14 +50,15 @@ def test_features_are_those_of_the_reference(name: str, size: int, weights: int,
 @pytest.mark.parametrize(("size", "stride", "kernel"), [(7, 2, 3), (8, 2, 3), (8, 2, 5), (9, 1, 5), (1, 2, 3)])
 def test_padding_is_that_of_tensorflow(size: int, stride: int, kernel: int) -> None:
     """The output has ceil(size / stride) places, and odd padding goes to the end."""
-    convolution = efficientnet_lite._SamePadding(1, 1, kernel, stride=stride, bias=False)
+    convolution = efficientnet_lite._convolution(1, 1, kernel, stride=stride)
+    weight = next(convolution.parameters())
     image = torch.randn(1, 1, size, size)
     places = -(-size // stride)
     total = max((places - 1) * stride + kernel - size, 0)
     padded = F.pad(image, [total // 2, total - total // 2] * 2)
-    expected = F.conv2d(padded, convolution.weight, stride=stride)
+    expected = F.conv2d(padded, weight, stride=stride)
     assert expected.shape[-1] == places
-    torch.testing.assert_close(convolution(image), expected)
+    torch.testing.assert_close(convolution[:-2](image), expected)
 
 
 def test_missing_weights_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

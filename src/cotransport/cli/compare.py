@@ -83,7 +83,7 @@ def _show(stream: StreamSummary, against: str | None) -> None:
 def _show_differences(base: MethodSummary, others: list[MethodSummary]) -> None:
     from cotransport.report.comparison import compare as compared
 
-    table = Table(f"difference from {markup(base.name)}", "average", "last", "shared seeds", "", box=None)
+    table = Table(f"difference from {markup(base.name)}", "average", "last", "seeds", "", box=None)
     for method in others:
         found = compared(method, base)
         if found is None:
@@ -94,14 +94,14 @@ def _show_differences(base: MethodSummary, others: list[MethodSummary]) -> None:
         cells = [found.average.signed_text, found.last.signed_text, str(len(shared)), verdict]
         table.add_row(markup(method.name), *cells)
     out.print(table)
-    out.print("p: paired t-test of the average accuracies over seeds", style="dim")
+    out.print("seeds: those that both have; p: paired t-test of their average accuracies", style="dim")
 
 
 def _verdict(p_value: float, seeds: int) -> str:
     """What a p-value says, in words."""
     if seeds == 1:
-        return "one shared seed: cannot be tested"
+        return "one seed: cannot be tested"
     if math.isnan(p_value):
         return "the same difference with every seed"
     shown = "p < 0.01" if p_value < 0.01 else f"p = {p_value:.2f}"
-    return f"{'more than chance' if p_value < SIGNIFICANT else 'may be chance'} ({shown})"
+    return f"{'beyond chance' if p_value < SIGNIFICANT else 'may be chance'}, {shown}"

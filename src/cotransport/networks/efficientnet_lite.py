@@ -119,25 +119,32 @@ class _Block(nn.Module):
         return inputs + found if self.is_residual else found
 
 
-class _SamePadding(nn.Conv2d):
-    """A convolution whose output has ceil(size / stride) places; odd padding goes to the right and to the bottom."""
+class SamePadding(nn.Module):
+    """Zeros around an image, so that a convolution has ceil(size / stride) outputs, as in TensorFlow.
+
+    Odd padding goes to the right and to the bottom.
+    """
+
+    def __init__(self, kernel: int, stride: int) -> None:
+        super().__init__()
+        self._kernel, self._stride = kernel, stride
 
     def forward(self, inputs: Tensor) -> Tensor:
-        (kernel, _), (stride, _) = self.kernel_size, self.stride
+        """The padded image."""
         pads: list[int] = []
         for size in (inputs.shape[3], inputs.shape[2]):
-            total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
+            total = max((-(-size // self._stride) - 1) * self._stride + self._kernel - size, 0)
             pads += [total // 2, total - total // 2]
-        return super().forward(F.pad(inputs, pads))
+        return F.pad(inputs, pads)
 
 
 def _convolution(
     inputs: int, outputs: int, kernel: int, *, stride: int = 1, groups: int = 1, activated: bool = True
 ) -> nn.Sequential:
-    layers: list[nn.Module] = [
-        _SamePadding(inputs, outputs, kernel, stride=stride, groups=groups, bias=False),
-        nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.01),
-    ]
+    padding = kernel // 2 if stride == 1 else 0
+    layers: list[nn.Module] = [] if stride == 1 else [SamePadding(kernel, stride)]
+    layers.append(nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=padding, groups=groups, bias=False))
+    layers.append(nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.01))
     return nn.Sequential(*layers, *([nn.ReLU6()] if activated else []))
 
 

@@ -7,11 +7,20 @@ from collections import Counter
 from torch import fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from cotransport.networks.efficientnet_lite import SamePadding
+
+
+class _Tracer(fx.Tracer):
+    """Does not look into padding, which depends on the image's size."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, SamePadding) or super().is_leaf_module(m, module_qualified_name)
+
 
 def fold_batch_norms(backbone: nn.Module) -> nn.Module:
     """A backbone in evaluation mode, with batch norms folded into convolutions. Unchanged if it cannot be traced."""
     try:
-        traced = fx.symbolic_trace(backbone)
+        traced = fx.GraphModule(backbone, _Tracer().trace(backbone))
     except Exception:  # a user's module may contain anything
         return backbone
     calls = Counter(node.target for node in traced.graph.nodes if node.op == "call_module")
