@@ -83,7 +83,8 @@ def _show(stream: StreamSummary, against: str | None) -> None:
 def _show_differences(base: MethodSummary, others: list[MethodSummary]) -> None:
     from cotransport.report.comparison import compare as compared
 
-    table = Table(f"difference from {markup(base.name)}", "average", "last", "seeds", "", box=None)
+    out.print(f"difference from {markup(base.name)}", style="dim", soft_wrap=True)
+    table = Table("method", "average", "last", "seeds", "", box=None, header_style="bold")
     for method in others:
         found = compared(method, base)
         if found is None:
