@@ -32,6 +32,10 @@ Overrides = Annotated[
 DataSource = Annotated[
     str | None, typer.Option("--data", help="Other images: a folder, or a Hugging Face data set (path or id).")
 ]
+Resume = Annotated[bool, typer.Option("--resume", metavar=FLAG, help="Resume unfinished runs.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", metavar=FLAG, help="Discard earlier runs of the same methods and seeds.")
+]
 OutFolder = Annotated[Path | None, typer.Option("--out", help="Where results go.", show_default="runs/RECIPE")]
 
 
@@ -49,10 +53,8 @@ def run(
     overrides: Overrides = None,
     data: DataSource = None,
     folder: OutFolder = None,
-    resume: Annotated[bool, typer.Option("--resume", metavar=FLAG, help="Resume an unfinished experiment.")] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", metavar=FLAG, help="Discard earlier runs of the same methods and seeds.")
-    ] = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", metavar=FLAG, help="Show what would be run and stop; no image is read.")
     ] = False,

@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 
 from cotransport.cli.console import FLAG, markup, out, resume_hint
+from cotransport.cli.experiments import DataSource, Overrides, Overwrite, Resume, draw_boundary_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,7 @@ BOUNDARY = "boundary"
     epilog="Examples:\n\n"
     "[bold]cotransport reproduce[/]  what there is\n\n"
     "[bold]cotransport reproduce table1 --fast --dry-run[/]  what would be run, and for how long\n\n"
-    "[bold]cotransport reproduce ablation --fast --seeds 1,2,3[/]  the parts of COIL, on a laptop\n\n"
+    "[bold]cotransport reproduce ablation --fast --seeds 1,2,3[/]  the parts of COIL, in about four hours\n\n"
     "[bold]cotransport reproduce cub --fast --methods COIL,bic --resume[/]  two methods, continuing where it stopped"
 )
 def reproduce(
@@ -38,18 +39,13 @@ def reproduce(
     methods: Annotated[
         str | None, typer.Option(help="Methods or labels, separated by commas.", show_default="the recipes'")
     ] = None,
-    data: Annotated[str | None, typer.Option(help="Where the images are.", show_default="as in the recipes")] = None,
+    data: DataSource = None,
     folder: Annotated[
-        Path | None, typer.Option("--out", help="Where results go.", show_default="runs/reproduce-NAME")
+        Path | None, typer.Option("--out", help="Where results go.", show_default="runs/reproduce-NAME, with -fast")
     ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of all recipes. Can be repeated."),
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", metavar=FLAG, help="Resume unfinished runs.")] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", metavar=FLAG, help="Discard earlier runs of the same methods and seeds.")
-    ] = False,
+    overrides: Overrides = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", metavar=FLAG, help="Show what would be run, with an estimate of the time.")
     ] = False,
@@ -75,8 +71,6 @@ def reproduce(
     if dry_run:
         _show_plan(recipes, folder, tasks=1 if name == BOUNDARY else None)
     elif name == BOUNDARY:
-        from cotransport.cli.experiments import draw_boundary_of
-
         draw_boundary_of(recipes[0], folder)
     else:
         _run(name, REPRODUCTIONS[name].shows, recipes, folder, resume=resume, overwrite=overwrite)

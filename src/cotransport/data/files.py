@@ -15,7 +15,7 @@ DEEPEST = 32
 
 
 class FileList(Sequence[Path]):
-    """Paths below one folder. Only their names are kept, because a million `Path` objects take a gigabyte."""
+    """Paths below one folder. Only their names are kept: `Path` objects would take three times the memory."""
 
     def __init__(self, folder: Path, names: Iterable[str] = ()) -> None:
         self.folder = folder

@@ -31,6 +31,8 @@ _SPEEDS: dict[str, float] = {}
 def expected_seconds(recipe: Recipe, runs: Sequence[Run], tasks: int | None = None) -> float:
     """The training time of some of a recipe's runs, one after the other. The recipe's images are read.
 
+    With a frozen backbone, it is far too high: the measured training is that of the whole network.
+
     tasks : only the first ones.
     """
     if not runs:

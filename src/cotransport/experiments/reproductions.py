@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cotransport.errors import ConfigError
 from cotransport.experiments.bundled import bundled_recipes
 from cotransport.experiments.recipe import Recipe, label_of, load_recipe
+from cotransport.methods import Method
 
 FAST = "-fast"
 """Ending of recipes that are made for a laptop."""
@@ -65,21 +66,14 @@ def recipes_of(
 
 
 def _with_methods(recipe: Recipe, wanted: Sequence[str]) -> Recipe:
-    """A recipe with some of its methods, in the recipe's order."""
-    names = {
-        method: {name.casefold() for name in (label_of(method), method.name, method.title)} for method in recipe.methods
-    }
+    """A recipe with some of its methods, in the recipe's order. A label is preferred to a name or title."""
+    kept: set[Method] = set()
     for one in wanted:
-        if not any(one.casefold() in own for own in names.values()):
+        found = [method for method in recipe.methods if label_of(method).casefold() == one.casefold()] or [
+            method for method in recipe.methods if one.casefold() in {method.name.casefold(), method.title.casefold()}
+        ]
+        if not found:
             labels = ", ".join(label_of(method) for method in recipe.methods)
             raise ConfigError(f"--methods: {one!r} is not in {recipe.name}. It has: {labels}")
-    exact = {label_of(method).casefold() for method in recipe.methods} & {one.casefold() for one in wanted}
-    kept = [
-        method
-        for method, own in names.items()
-        if any(
-            one.casefold() == label_of(method).casefold() or (one.casefold() in own and one.casefold() not in exact)
-            for one in wanted
-        )
-    ]
-    return recipe.model_copy(update={"methods": tuple(kept)})
+        kept.update(found)
+    return recipe.model_copy(update={"methods": tuple(method for method in recipe.methods if method in kept)})

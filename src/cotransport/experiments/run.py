@@ -313,11 +313,9 @@ def _in_words(result: TaskResult, recipe: Recipe, one: Run) -> tuple[str, str]:
 
 def _trained_weights(state: State, recipe: Recipe) -> int:
     """Number of weights that training changes: the head's alone, if the backbone is frozen."""
-    return (
-        sum(weight.numel() for weight in state.network.head.parameters())
-        if recipe.freeze_backbone
-        else (state.network.trained_weights)
-    )
+    if recipe.freeze_backbone:
+        return sum(weight.numel() for weight in state.network.head.parameters())
+    return state.network.trained_weights
 
 
 def _request(recipe: Mapping[str, Any], label: str) -> dict[str, Any]:
