@@ -102,7 +102,6 @@ def failing(error: BaseException) -> Callable[[], object]:
         (DataError("[red]a name\x1b[2J[/]"), 2, r"error: [red]a name\x1b[2J[/]"),
         (TrainingError("the loss is not finite"), 1, "error: the loss is not finite"),
         (OSError(28, "No space left on device"), 1, "error: [Errno 28] No space left on device"),
-        (RuntimeError("DataLoader worker (pid 7) was killed"), 1, "a process that decodes images was killed"),
     ],
 )
 def test_an_error_ends_in_one_message(

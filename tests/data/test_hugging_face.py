@@ -295,7 +295,7 @@ def redirected(function: Any, name: str, folder: Path) -> Any:
 
 
 @pytest.mark.usefixtures("hf_cache")
-@pytest.mark.skipif("COTRANSPORT_DATA" not in os.environ, reason="set COTRANSPORT_DATA to the folder with cifar100")
+@pytest.mark.skipif(not os.environ.get("COTRANSPORT_DATA"), reason="set COTRANSPORT_DATA to the folder with cifar100")
 class TestRealCifar100:
     def test_loads_exactly(self) -> None:
         source = open_source(Data(source="cifar100"))

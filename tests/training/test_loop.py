@@ -304,7 +304,7 @@ def test_measuring_the_speed_leaves_the_objective_and_the_gradients_alone() -> N
 
 
 def test_the_speed_is_measured_after_the_images_that_were_decoded_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two workers decode four batches ahead. Those take no time, every later one takes a second."""
+    """The workers decode four batches ahead. Those take no time, every later one takes a second."""
     clock, steps = Clock(), list[int]()
     monkeypatch.setattr(time, "perf_counter", clock.now)
 

@@ -57,10 +57,7 @@ def main() -> None:
         err.print(f"[bold]{stopped}[/]")
         sys.exit(stopped.exit_code)
     except RuntimeError as error:
-        if _lost_worker(error):
-            message = "a process that decodes images was killed, perhaps because memory ran out"
-            err.print(f"[bold red]error:[/] {message}. Free some memory and repeat the command", soft_wrap=True)
-        elif is_first or not _lost_connection(error):
+        if is_first or not _lost_connection(error):
             raise
         sys.exit(1)
 
@@ -68,11 +65,6 @@ def main() -> None:
 def _lost_connection(error: RuntimeError) -> bool:
     """Whether this process has lost the others. The first process reports why."""
     return type(error).__module__ == "torch.distributed" or "Connection closed" in str(error)
-
-
-def _lost_worker(error: RuntimeError) -> bool:
-    """Whether torch reports that one of its worker processes has died."""
-    return "DataLoader worker" in str(error)
 
 
 def _is_first_process() -> bool:

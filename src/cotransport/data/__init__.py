@@ -8,9 +8,10 @@ from cotransport.data.labels import Label
 from cotransport.data.loading import resize
 from cotransport.data.sources import Source, as_labelled, load_data_set, open_source, prefer_folder
 from cotransport.data.splits import DataSet
-from cotransport.data.workers import default_workers
+from cotransport.data.workers import AHEAD, default_workers
 
 __all__ = [
+    "AHEAD",
     "Batch",
     "DataSet",
     "EncodedImages",

@@ -105,7 +105,7 @@ def training_batches(
 
     loss : says whether images are mixed. Features are never mixed.
     seed, place : seed of the run, and place of this training in it. All random numbers depend on these.
-    workers : number of processes that decode images. By default, as many as suit the number of images.
+    workers : number of threads that decode images. By default, as many as suit the number of images.
     """
     settings = settings.in_effect
     steps = steps_per_epoch(len(data), batch_size)

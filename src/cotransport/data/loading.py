@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Sequence
 
 import numpy as np
@@ -63,9 +62,7 @@ def resize(images: Images, size: int) -> Images:
 
 def decode_squares(items: Sequence[Item], size: int) -> Tensor:
     """The central squares of all images, decoded: uint8 (n, size, size, 3). An error lists the wrong images."""
-    start_method = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
-    # other start methods are slow, and fail in a script without a main guard
-    workers = default_workers(len(items)) if start_method == "fork" else 0
+    workers = 0 if _are_small(items) else default_workers(len(items))
     pixels = torch.empty(len(items), size, size, 3, dtype=torch.uint8)
     errors: list[DataError] = []
     chunks = in_chunks(len(items), _CHUNK)
@@ -79,6 +76,14 @@ def decode_squares(items: Sequence[Item], size: int) -> Tensor:
     if errors:
         raise errors[0]
     return pixels
+
+
+def _are_small(items: Sequence[Item]) -> bool:
+    """Whether most of the work is Python's, not Pillow's: several threads would decode such images slower than one."""
+    try:
+        return all(max(image_size(items[index])) <= IN_MEMORY_SIDE for index in evenly_spaced(len(items), 10))
+    except DataError:  # reported when all are decoded
+        return False
 
 
 def _natural_size(items: Sequence[Item]) -> int:

@@ -1,36 +1,38 @@
-"""Decode many images in worker processes, batch by batch."""
+"""Decode many images in worker threads, batch by batch.
+
+Threads are enough because Pillow decodes and scales without holding Python's global lock. They start at once, and they
+are safe: a process that is forked while other threads hold a lock may wait forever.
+"""
 
 from __future__ import annotations
 
-import multiprocessing
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
 from cotransport.data.decoding import Item, Window, decode
 from cotransport.errors import DataError
-from cotransport.system import signals
 from cotransport.system.machine import available_cores
 
 Request: TypeAlias = tuple[int, Window | float]
 """The index of an image, and the part of it to decode."""
 OnError: TypeAlias = Callable[[int, DataError], None]
 """Called with the index of an image that cannot be decoded, and the error."""
-FEW = 64
-"""Fewer images than this are decoded without worker processes, because starting them would take longer."""
-PATIENCE = 10
-"""Seconds that a worker continues after SIGTERM, so that its parent process can save its state."""
+PIECE = 8
+"""Number of images of a batch that one worker decodes at a time."""
+AHEAD = 4
+"""Number of batches that the workers decode ahead of the caller."""
+MOST_WORKERS = 8
+"""Largest number of workers that is chosen where the user chooses none. More of them would wait for Python's lock."""
 
 
 def default_workers(images: int) -> int:
-    """The number of worker processes that suits this number of images."""
-    if images < FEW or multiprocessing.current_process().daemon:  # a daemon cannot start processes
-        return 0
-    return min(4, available_cores())
+    """The number of workers that suits this number of images."""
+    return min(MOST_WORKERS, available_cores()) if images > PIECE else 0
 
 
 def in_chunks(count: int, size: int) -> list[slice]:
@@ -67,51 +69,61 @@ def decode_batches(
 ) -> Iterator[Tensor]:
     """For each list of requests, the decoded images as uint8 (n, size, size, 3).
 
-    item : gives the image at an index.
+    item : gives the image at an index. The workers call it at the same time.
+    workers : number of threads, which decode some batches ahead. 0 decodes in the caller's thread.
     on_error : if given, it is called for images that cannot be decoded, which are then black. Otherwise the error is
         raised.
     """
-    loader = DataLoader(
-        _Decoder(item, size),
-        sampler=requests,  # any iterable of requests will do
-        batch_size=None,
-        num_workers=workers,
-        generator=torch.Generator(),  # otherwise the loader draws from the global one
-        pin_memory=torch.cuda.is_available(),
-        worker_init_fn=_ignore_signals,
-    )
-    batches = iter(loader)
+    batches = (_Batch(item, size, asked) for asked in requests)
+    if workers == 0:
+        for batch in batches:
+            yield batch.result([batch.decode(piece) for piece in batch.pieces], on_error)
+        return
+    pool = ThreadPoolExecutor(workers, "decode")
+    running: deque[tuple[_Batch, list[Future[_Errors]]]] = deque()
     try:
-        for squares, errors in batches:
-            for index, error in errors:
-                if on_error is None:
-                    raise error
-                on_error(index, error)
-            yield squares
-    finally:  # the traceback of an error may keep the iterator alive, and with it the workers
-        getattr(batches, "_shutdown_workers", lambda: None)()
+        for batch in batches:
+            running.append((batch, [pool.submit(batch.decode, piece) for piece in batch.pieces]))
+            if len(running) > AHEAD:
+                yield _result(*running.popleft(), on_error)
+        while running:
+            yield _result(*running.popleft(), on_error)
+    finally:  # also if the caller stops early
+        pool.shutdown(cancel_futures=True)
 
 
-def _ignore_signals(worker: int) -> None:
-    """Leave signals to the parent process: a terminal sends them to all processes of a program."""
-    signals.leave_to_parent(PATIENCE)
+_Errors: TypeAlias = list[tuple[int, DataError]]
 
 
-_Squares: TypeAlias = tuple[Tensor, list[tuple[int, DataError]]]
+class _Batch:
+    """The images of one list of requests, filled piece by piece."""
 
+    def __init__(self, item: Callable[[int], Item], size: int, requests: list[Request]) -> None:
+        self._item, self._size, self._requests = item, size, requests
+        self._squares = torch.zeros(
+            len(requests), size, size, 3, dtype=torch.uint8, pin_memory=torch.cuda.is_available()
+        )
+        self.pieces = in_chunks(len(requests), PIECE)
 
-class _Decoder(Dataset[_Squares]):
-    """Decodes whole batches. Errors are returned: raised in a worker, their message would be lost in a traceback."""
-
-    def __init__(self, item: Callable[[int], Item], size: int) -> None:
-        self._item, self._size = item, size
-
-    def __getitem__(self, requests: list[Request]) -> _Squares:
-        squares = np.zeros((len(requests), self._size, self._size, 3), np.uint8)
-        errors: list[tuple[int, DataError]] = []
-        for position, (index, crop) in enumerate(requests):
+    def decode(self, piece: slice) -> _Errors:
+        """Decode these images. The errors of those that cannot be decoded are returned, in order."""
+        squares, errors = self._squares.numpy(), _Errors()
+        for position in range(piece.start, piece.stop):
+            index, crop = self._requests[position]
             try:
                 squares[position] = decode(self._item(index), self._size, crop)
             except DataError as error:
                 errors.append((index, error))
-        return torch.from_numpy(squares), errors
+        return errors
+
+    def result(self, errors: Iterable[_Errors], on_error: OnError | None) -> Tensor:
+        """All images, after the errors of all pieces have been reported."""
+        for index, error in (one for piece in errors for one in piece):
+            if on_error is None:
+                raise error
+            on_error(index, error)
+        return self._squares
+
+
+def _result(batch: _Batch, pieces: list[Future[_Errors]], on_error: OnError | None) -> Tensor:
+    return batch.result((piece.result() for piece in pieces), on_error)

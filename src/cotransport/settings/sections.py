@@ -319,7 +319,7 @@ class Device(Settings):
     compile: bool = False
     """Compile the network. This pays off in long trainings on a GPU."""
     workers: NotNegative | None = None
-    """Number of processes that decode images which are too large to keep in memory. By default, up to four."""
+    """Number of threads that decode images which are too large to keep in memory. By default, up to eight."""
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0
     """Time between two checkpoints of a training, in seconds: at most this much work is lost if the process is killed.
     The time is longer on slow disks, so that writing takes at most a fiftieth of the training. 0 writes a checkpoint

@@ -72,13 +72,6 @@ def handled(*, follower: bool = False) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def leave_to_parent(seconds: int) -> None:
-    """Ignore SIGINT, and end only some seconds after SIGTERM: the parent process normally ends this one earlier."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(signal, "alarm"):
-        signal.signal(signal.SIGTERM, lambda *_: signal.alarm(seconds))  # SIGALRM ends the process
-
-
 def _receive(number: int, frame: FrameType | None) -> None:
     again = requested()
     _State.received = number

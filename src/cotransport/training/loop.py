@@ -20,6 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.swa_utils import AveragedModel
 
 from cotransport.data import (
+    AHEAD,
     Batch,
     EncodedImages,
     Images,
@@ -194,7 +195,7 @@ class Trainer:
             return self.schedule.epochs
         processes, started = self.processes, time.perf_counter()
         twin = copy.deepcopy(network)
-        decoded_ahead = 2 * self.workers(data.images) if isinstance(data.images, EncodedImages) else 0
+        decoded_ahead = AHEAD if isinstance(data.images, EncodedImages) and self.workers(data.images) else 0
         warm_up = WARM_UP_STEPS + decoded_ahead
         fewest, most = warm_up + FEWEST_MEASURED_STEPS, warm_up + MOST_MEASURED_STEPS
         ends: list[float] = []
@@ -232,7 +233,7 @@ class Trainer:
                     buffer.copy_(self.processes.reduce(buffer, "mean"))
 
     def workers(self, images: Images) -> int:
-        """The number of worker processes that decode images."""
+        """The number of threads that decode images."""
         return inference.decoding_workers(images, self.device)
 
 
