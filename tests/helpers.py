@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,11 +18,13 @@ from torch import Tensor, nn
 
 from cotransport import losses
 from cotransport.data import Batch, Images, LabelledImages, PixelImages
+from cotransport.learner import prediction
 from cotransport.learner.state import State
 from cotransport.methods import Method
 from cotransport.networks.heads import CosineHead
 from cotransport.networks.network import Network, Output
 from cotransport.settings.sections import Augmentation, Device, Loss, Schedule
+from cotransport.training import inference
 from cotransport.training.loop import Trainer, TrainingControl
 from cotransport.training.objective import Moment, Objective
 from cotransport.training.task_data import TaskData
@@ -36,6 +39,19 @@ OLD, NEW = slice(0, 3), slice(3, 5)
 
 class Killed(BaseException):
     """Raised in place of a kill of the process."""
+
+
+class Passes:
+    """Notes the number of images and the network of each evaluation pass."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen, self._outputs = list[tuple[int, Network]](), inference.outputs
+        for place in (inference, prediction):
+            monkeypatch.setattr(place, "outputs", self)
+
+    def __call__(self, network: Network, images: Images, device: Device, **options: Any) -> Output:
+        self.seen.append((len(images), network))
+        return self._outputs(network, images, device, **options)
 
 
 def small_network(*, norm: bool = True, dropout: float = 0.0) -> Network:

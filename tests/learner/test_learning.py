@@ -15,13 +15,17 @@ from cotransport.data import EncodedImages, LabelledImages, PixelImages, as_labe
 from cotransport.data.memory import Memory
 from cotransport.errors import ConfigError, CotransportWarning, DataError, TrainingError
 from cotransport.learner.learning import check_new_classes, initialised, learned
+from cotransport.learner.prediction import Predictor
 from cotransport.learner.state import State
 from cotransport.model.manifest import LONGEST_NAME
+from cotransport.networks.network import HeadAlone
 from cotransport.settings.sections import Budget, Schedule
 from cotransport.training.checkpoints import Checkpoints
+from cotransport.training.feature_cache import digests_of
 from cotransport.training.loop import TrainingControl
 from cotransport.training.progress import TrainingProgress
 from tests.conftest import blobs
+from tests.helpers import Passes
 from tests.learner.helpers import Tasks, classifier, learner_settings, module
 
 SHORT = Schedule(epochs=2, batch_size=16, learning_rate=0.05)
@@ -75,6 +79,27 @@ class TestLearned:
         for state in (first, second):
             assert all(torch.equal(state.network.backbone.state_dict()[name], tensor) for name, tensor in own.items())
         assert not torch.equal(second.network.head.weight[:2], first.network.head.weight)
+
+    def test_a_frozen_backbone_sees_every_image_once(self, two_tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+        passes, settings = Passes(monkeypatch), learner_settings("icarl", backbone=module(), freeze_backbone=True)
+        first = learned(None, two_tasks[0], settings)
+        second = learned(first, two_tasks[1], settings)
+        seen = [count for count, network in passes.seen if not isinstance(network, HeadAlone)]
+        assert seen == [len(task) for task in two_tasks[:2]]
+        assert second.features is not None
+        kept = [one for images in second.memory.exemplars for one in digests_of(images)]
+        assert second.features.digests == set(kept)
+        exact = Predictor(replace(second, features=None), settings)
+        torch.testing.assert_close(Predictor(second, settings).class_means, exact.class_means)
+        seen_before = len(passes.seen)
+        assert Predictor(second, settings).class_means is not None
+        assert [network for _, network in passes.seen[seen_before:] if not isinstance(network, HeadAlone)] == []
+
+    def test_a_backbone_that_is_trained_again_forgets_the_features(self, two_tasks: Tasks) -> None:
+        frozen = learner_settings(backbone=module(), freeze_backbone=True, schedule=SHORT)
+        first = learned(None, two_tasks[0], frozen)
+        assert first.features is not None
+        assert learned(first, two_tasks[1], replace(frozen, freeze_backbone=False)).features is None
 
     @pytest.mark.parametrize(("method", "rates"), [("replay", [0.2, 0.1, 0.1]), ("oracle", [0.2, 0.2, 0.2])])
     def test_a_network_that_learns_on_may_have_another_learning_rate(self, method: str, rates: list[float]) -> None:

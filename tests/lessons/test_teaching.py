@@ -12,11 +12,14 @@ import pytest
 from cotransport import IncrementalClassifier
 from cotransport.errors import ConfigError, CotransportWarning, DataError
 from cotransport.jobs import NullListener
+from cotransport.lessons.comparison import evaluate
 from cotransport.lessons.information import describe, rollback
 from cotransport.lessons.options import LessonOptions
 from cotransport.model.store import ModelStore
+from cotransport.networks.network import HeadAlone
 from cotransport.settings.sections import Budget, Device, Schedule
 from tests.conftest import blobs, classifier
+from tests.helpers import Passes
 from tests.lessons.helpers import QUICK, choose, image_bytes, learn, write
 
 FORMAT_1 = Path(__file__).parent.parent / "models" / "format-1" / "model"
@@ -95,6 +98,23 @@ class TestLearn:
         with pytest.raises(DataError, match="no such folder"):
             learn(tmp_path / "m", tmp_path / "nowhere")
         assert not (tmp_path / "m").exists()
+
+    def test_a_frozen_backbone_sees_every_image_once(
+        self, beginner: Path, second: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        frozen, third = choose(freeze_backbone=True), write(blobs(2, 20, first=4), tmp_path / "third")
+        learn(beginner, second, frozen)
+        passes = Passes(monkeypatch)
+        outcome = learn(beginner, third, frozen)
+        images = [count for count, network in passes.seen if not isinstance(network, HeadAlone)]
+        assert images == [36, 4]  # the new images, and those of them that are held out
+        store = ModelStore(beginner)
+        assert store.manifest().format == 2
+        weights = (store.version_folder(version) / "weights.safetensors" for version in (1, outcome.version))
+        whole, head = (path.stat().st_size for path in weights)
+        assert head < whole / 10  # the backbone is stored once
+        accuracies = {one.name: one.after for one in evaluate(beginner)}
+        assert accuracies == {one.name: one.after for one in outcome.report.per_class}
 
 
 class TestKnownClasses:

@@ -218,7 +218,7 @@ class TestMakeCurrent:
         images = json.loads((small / "manifest.json").read_text())["images"]
         del images["2"]
         change_manifest(small, images=images)
-        with pytest.raises(ModelError, match=r"no record of 0002\.parquet"), folder.locked():
+        with pytest.raises(ModelError, match=r"no record of images/0002\.parquet"), folder.locked():
             folder.make_current(2)
         assert folder.manifest().current == 1
 

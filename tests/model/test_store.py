@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from cotransport.data.decoding import Encoded, png
 from cotransport.errors import ModelError, StorageError
 from cotransport.lessons.comparison import evaluate
 from cotransport.lessons.information import describe
+from cotransport.lessons.ownership import check
 from cotransport.model.snapshot import Snapshot
 from cotransport.model.store import ModelStore
 from cotransport.settings.sections import Backbone, Device, HeadSettings
@@ -99,6 +101,75 @@ class TestVersions:
         change_manifest(store.path, versions=[versions[0] | {"number": 10**6 - 1}])
         with pytest.raises(ModelError, match="too many versions"), store.locked():
             store.write(snapshot(pixels(1)))
+
+
+class TestSharedTensors:
+    def test_are_stored_once(self, tmp_path: Path) -> None:
+        large, more = torch.arange(5000.0), torch.arange(10.0)
+        first = with_shared(snapshot(pixels(1)), a=large)
+        second = with_shared(snapshot(pixels(1), pixels(2)), a=large.clone(), b=more)
+        store = store_with(tmp_path / "m", first, second, second)
+        sizes = {path.name: path.stat().st_size for path in store.path.glob("tensors/*")}
+        assert sizes.keys() == {"0001.safetensors", "0002.safetensors"}
+        assert sizes["0002.safetensors"] < 1000 < sizes["0001.safetensors"]
+        assert (store.path / "versions" / "0003" / "weights.safetensors").stat().st_size < 1000
+        for number, one in enumerate((first, second, second), 1):
+            found = store.read(number)
+            assert found.shared == one.shared
+            assert found.tensors.keys() == one.tensors.keys()
+            assert all(torch.equal(found.tensors[name], tensor) for name, tensor in one.tensors.items())
+
+    def test_equal_values_of_another_shape_or_type_are_others(self, tmp_path: Path) -> None:
+        zeros = {"a": torch.zeros(4), "b": torch.zeros(2, 2), "c": torch.zeros(4, dtype=torch.int32)}
+        found = store_with(tmp_path / "m", with_shared(snapshot(pixels(1)), **zeros)).read()
+        assert [(found.tensors[name].shape, found.tensors[name].dtype) for name in zeros] == [
+            (tensor.shape, tensor.dtype) for tensor in zeros.values()
+        ]
+
+    def test_are_removed_with_the_last_version_that_needs_them(self, tmp_path: Path) -> None:
+        first = with_shared(snapshot(pixels(1)), a=torch.ones(3))
+        second = with_shared(snapshot(pixels(1)), a=torch.ones(3), b=torch.zeros(3))
+        store = store_with(tmp_path / "m", first, second)
+        with store.locked():
+            store.keep({2})
+        assert [path.name for path in sorted(store.path.glob("tensors/*"))] == ["0001.safetensors", "0002.safetensors"]
+        with store.locked():
+            store.keep_only(store.write(snapshot(pixels(1))))
+        assert list(store.path.glob("tensors/*")) == []
+
+    def test_only_models_that_have_some_need_the_newer_format(self, tmp_path: Path) -> None:
+        store = store_with(tmp_path / "m", snapshot(pixels(1)))
+        assert store.manifest().format == 1
+        with store.locked():
+            store.write(with_shared(snapshot(pixels(1)), a=torch.ones(3)))
+        assert store.manifest().format == 2
+
+    @pytest.mark.parametrize("how", ["changed", "truncated", "removed", "link"])
+    def test_damage_is_found(self, how: str, tmp_path: Path) -> None:
+        store = store_with(tmp_path / "m", with_shared(snapshot(pixels(1)), a=torch.ones(3)))
+        damage(store.path / "tensors" / "0001.safetensors", how)
+        assert len(check(store.path)) == 1
+        with pytest.raises(ModelError, match=r"tensors/0001\.safetensors: (damaged|missing)"):
+            store.read()
+        with pytest.raises(ModelError, match=r"tensors/0001\.safetensors: (damaged|missing)"), store.locked():
+            store.make_current(1)
+
+    @pytest.mark.parametrize(
+        ("place", "message"),
+        [([1, "0" * 64], r"0001\.safetensors: lacks a tensor"), ([7, "0" * 64], r"no record of tensors/0007")],
+    )
+    def test_tensors_that_are_not_there_are_found(self, place: list[Any], message: str, tmp_path: Path) -> None:
+        store = store_with(tmp_path / "m", with_shared(snapshot(pixels(1)), a=torch.ones(3)))
+        path = store.path / "versions" / "0001" / "model.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"shared": {"a": place}}))
+        accept(store.path, path)
+        with pytest.raises(ModelError, match=message):
+            store.read()
+
+
+def with_shared(one: Snapshot, **tensors: torch.Tensor) -> Snapshot:
+    """A version that shares these tensors with others."""
+    return replace(one, tensors={**one.tensors, **tensors}, shared=frozenset(tensors))
 
 
 class TestImages:
@@ -190,7 +261,7 @@ class TestDamage:
 
     @pytest.mark.parametrize(
         ("rows", "message"),
-        [([[1, 0, 10**6]], r"0001\.parquet: has fewer images"), ([[7, 0, 1]], r"no record of 0007\.parquet")],
+        [([[1, 0, 10**6]], r"0001\.parquet: has fewer images"), ([[7, 0, 1]], r"no record of images/0007\.parquet")],
     )
     def test_rows_that_are_not_there_are_found(self, rows: list[list[int]], message: str, model: Path) -> None:
         path = model / "versions" / "0002" / "model.json"

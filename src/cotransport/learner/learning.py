@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
+from torch import Tensor
 
 from cotransport.data import Images, Label, LabelledImages, Vectors, concatenate
 from cotransport.data.memory import Memory, herding
@@ -23,6 +25,7 @@ from cotransport.model.manifest import LONGEST_NAME
 from cotransport.networks.network import HeadAlone, Network
 from cotransport.settings.sections import PRETRAINED_NAMES, Budget
 from cotransport.system.randomness import seeded
+from cotransport.training.feature_cache import FeatureCache, digests_of
 from cotransport.training.inference import place
 from cotransport.training.loop import Trainer, TrainingControl
 from cotransport.training.task_data import TaskData
@@ -86,13 +89,28 @@ def _next_state(
     if trainer.processes.count > 1:
         network.load_state_dict(trainer.processes.broadcast(network.state_dict()))
     place(network, settings.device)
-    trained, inputs = _features_only(network, task_data, trainer) if settings.freeze_backbone else (network, task_data)
+    embed: Callable[[Images], Tensor] = partial(trainer.features, network)
+    cache, trained, inputs = None, network, task_data
+    if settings.freeze_backbone:
+        cache = _cache(before, settings)
+        embed = partial(cache.features, network, device=settings.device)
+        trained, inputs = HeadAlone(network.head), _features_only(task_data, embed)
     plan = method.initialise(trained, inputs, trainer)
     if train:
         method.learn(trained, inputs, trainer)
 
-    memory = _updated_memory(settings, memory, data, network, trainer)
-    return State(data.classes, (*sizes, new), data.images.size, network.eval(), memory, plan)
+    memory = _updated_memory(settings, memory, data, embed)
+    if cache is not None:  # features of images that are not kept are not kept either
+        before_task = set() if before is None or before.features is None else before.features.digests
+        cache = cache.only({*before_task, *(one for images in memory.exemplars for one in digests_of(images))})
+    return State(data.classes, (*sizes, new), data.images.size, network.eval(), memory, plan, cache)
+
+
+def _cache(before: State | None, settings: LearnerSettings) -> FeatureCache:
+    """The features that are known before a task: those of the last state, if they are of the same kind."""
+    crop = settings.prediction.crop
+    known = None if before is None or settings.method.from_scratch else before.features
+    return FeatureCache(crop) if known is None or known.crop != crop else known.copy()
 
 
 def _uses_exemplars(settings: LearnerSettings) -> bool:
@@ -176,18 +194,18 @@ def _grown_network(before: State | None, settings: LearnerSettings, data: TaskDa
     return network
 
 
-def _features_only(network: Network, data: TaskData, trainer: Trainer) -> tuple[Network, TaskData]:
-    """The network's head alone, and the data with features in place of images."""
+def _features_only(data: TaskData, embed: Callable[[Images], Tensor]) -> TaskData:
+    """The data with features in place of images."""
 
     def embedded(images: LabelledImages) -> LabelledImages:
-        return replace(images, images=Vectors(trainer.features(network, images.images)))
+        return replace(images, images=Vectors(embed(images.images)))
 
     memory = None if data.memory is None else embedded(data.memory)
-    return HeadAlone(network.head), replace(data, new=embedded(data.new), memory=memory)
+    return replace(data, new=embedded(data.new), memory=memory)
 
 
 def _updated_memory(
-    settings: LearnerSettings, memory: Memory, data: LabelledImages, network: Network, trainer: Trainer
+    settings: LearnerSettings, memory: Memory, data: LabelledImages, embed: Callable[[Images], Tensor]
 ) -> Memory:
     """The memory after a task: exemplars of the new images added, every class cut to its quota."""
     budget = settings.method.budget(settings.memory)
@@ -203,7 +221,7 @@ def _updated_memory(
             candidates[number] = concatenate([memory.exemplars[number], candidates[number]])
     if not quota:
         return memory.updated(candidates, quota)
-    features = trainer.features(network, concatenate(list(candidates.values())))
+    features = embed(concatenate(list(candidates.values())))
     parts = torch.split(features, [len(images) for images in candidates.values()])
     chosen = {
         number: images.take(herding(part, quota)).detached()

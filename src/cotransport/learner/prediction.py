@@ -10,12 +10,12 @@ from typing import NamedTuple
 from torch import Tensor
 from torch.nn import functional as F
 
-from cotransport.data import Images, Label, LabelledImages, as_images, evaluation_squares, resize
+from cotransport.data import Images, Label, LabelledImages, Vectors, as_images, evaluation_squares, resize
 from cotransport.errors import ConfigError, DataError
 from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.state import State
 from cotransport.networks.heads import CosineHead
-from cotransport.networks.network import Output
+from cotransport.networks.network import HeadAlone, Output
 from cotransport.training.inference import outputs
 from cotransport.transport import class_centres
 
@@ -47,6 +47,10 @@ class Predictor:
         stored = images if isinstance(images, Images) else as_images(images, self.state.image_size)
         squares = resize(stored, self.state.image_size)
         settings = self.settings.prediction
+        cache = None if settings.flip else self.state.features
+        known = None if cache is None else cache.known(squares, settings.crop)
+        if known is not None:
+            return outputs(HeadAlone(self.state.network.head), Vectors(known), self.settings.device)
         return outputs(self.state.network, squares, self.settings.device, flip=settings.flip, crop=settings.crop)
 
     def features(self, images: object) -> Tensor:

@@ -13,6 +13,7 @@ from cotransport.transport import sources
 
 if TYPE_CHECKING:
     from cotransport.networks.network import Network
+    from cotransport.training.feature_cache import FeatureCache
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class State:
     memory: Memory
     plan: Tensor | None = None
     """Transport plan (old classes, new classes) behind the newest classes' first weights; None if those were random."""
+    features: FeatureCache | None = None
+    """Features of images that were computed before; None if the backbone was trained in the last task."""
 
     def built_from(self) -> dict[Label, dict[Label, float]]:
         """For each of the newest classes, the old classes' shares in its first weights, largest first.

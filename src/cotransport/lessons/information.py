@@ -57,7 +57,8 @@ def describe(path: Path) -> dict[str, Any]:
         "classes": list(current.classes),
         "exemplars": current.exemplars,
         "held_out": current.held_out,
-        "bytes": sum(entry["bytes"] for entry in versions) + sum(file.bytes for file in manifest.images.values()),
+        "bytes": sum(entry["bytes"] for entry in versions)
+        + sum(file.bytes for files in (manifest.images, manifest.tensors) for file in files.values()),
         "unfinished": _unfinished_lesson(folder, finished),
         "versions": versions,
     }

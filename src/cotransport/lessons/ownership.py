@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cotransport.errors import ConfigError, ModelError
 from cotransport.lessons.records import LessonRecord, parse_report
-from cotransport.model.folder import METRICS, MODEL, WEIGHTS, ModelFolder
+from cotransport.model.folder import IMAGES, METRICS, MODEL, TENSORS, WEIGHTS, ModelFolder
 from cotransport.model.manifest import LONGEST_NAME
 
 
@@ -75,11 +75,12 @@ def check(path: Path) -> list[str]:
                 folder.checked(version, name)
             except ModelError as error:
                 problems[str(error)] = None
-        for number in version.images:
-            try:
-                folder.check(folder.image_file(number), folder.image_record(manifest, number))
-            except ModelError as error:
-                problems[str(error)] = None
+        for kind, numbers in ((IMAGES, version.images), (TENSORS, version.tensors)):
+            for number in numbers:
+                try:
+                    folder.check_shared(manifest, kind, number)
+                except ModelError as error:
+                    problems[str(error)] = None
     if manifest.current is None:
         problems[f"{path}: no version is current. Choose one with `cotransport rollback --to`"] = None
     return list(problems)

@@ -42,6 +42,7 @@ from cotransport.model.manifest import VersionRecord
 from cotransport.model.snapshot import Snapshot
 from cotransport.model.store import ModelStore
 from cotransport.system.files import storable_name
+from cotransport.training.feature_cache import digests_of
 from cotransport.training.processes import processes_for
 
 
@@ -240,6 +241,7 @@ def _teach(
     state = learned(model.state, lesson.train, settings, extend=options.known_classes == "extend", control=control)
     before = Predictor(model.state, model.settings) if model.state and model.settings else None
     held_out = merge_held_out(model.snapshot, lesson.test, state.classes)
+    state = _with_features(state, held_out, settings)
     per_class = compare(before, Predictor(state, settings), held_out)
     record = LessonRecord(
         id=job.record.id,
@@ -262,6 +264,19 @@ def _teach(
 
     version = processes_for(options.device).decide_once(write)
     return LessonOutcome(version, report, refused, already=False, parent=model.current)
+
+
+def _with_features(state: State, held_out: Memory, settings: LearnerSettings) -> State:
+    """The state with the features of its exemplars and held-out images, and of no others, if the backbone is fixed."""
+    if state.features is None:
+        return state
+    kept: set[bytes] = set()
+    for memory in (state.memory, held_out):
+        images = memory.labelled(state.classes)
+        if images is not None:
+            state.features.features(state.network, images.images, settings.device)
+            kept.update(digests_of(images.images))
+    return replace(state, features=state.features.only(kept))
 
 
 def _report(

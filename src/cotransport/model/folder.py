@@ -5,6 +5,7 @@
     versions/0001/model.json            settings, class names, which images are exemplars and which are held out
     versions/0001/metrics.json          what was learned and lost, and how long it took
     images/0001.parquet                 encoded images that came with version 1; later versions refer to them too
+    tensors/0001.safetensors            tensors of version 1 that later versions share, such as a frozen backbone
     unfinished/                         the lesson in progress: job.json and checkpoints
     .lock                               held by the process that writes
 
@@ -40,11 +41,12 @@ from cotransport.model.manifest import (
 from cotransport.system.files import checksum, read_json, read_json_bytes, storage_errors, write_json
 
 MANIFEST, LOCK = "manifest.json", ".lock"
-VERSIONS, IMAGES, UNFINISHED = "versions", "images", "unfinished"
+VERSIONS, IMAGES, TENSORS, UNFINISHED = "versions", "images", "tensors", "unfinished"
 WEIGHTS, MODEL, METRICS = "weights.safetensors", "model.json", "metrics.json"
 _OURS = {
     VERSIONS: re.compile(r"\.?\d{4,6}(\.part)?"),
     IMAGES: re.compile(r"\.?\d{4,6}\.parquet(\.part)?"),
+    TENSORS: re.compile(r"\.?\d{4,6}\.safetensors(\.part)?"),
     UNFINISHED: re.compile(r"\.?(job\.json|lesson\.json|training-.*\.safetensors)(\.part)?|\d+"),
 }
 """Names of the files and folders that a writer makes in each folder. `remove_unlisted` removes no others."""
@@ -151,32 +153,40 @@ class ModelFolder:
         version = manifest.version(number)
         for name in (WEIGHTS, MODEL, METRICS):
             self.checked(version, name)
-        for image_file in version.images:
-            self.check(self.image_file(image_file), self.image_record(manifest, image_file))
+        for kind, files in ((IMAGES, version.images), (TENSORS, version.tensors)):
+            for file in files:
+                self.check_shared(manifest, kind, file)
         self.replace_manifest(manifest.model_copy(update={"current": number}))
 
     def replace_manifest(self, manifest: Manifest) -> None:
         """Write the manifest, so that a reader sees the old one or the new one. Needs `locked`."""
-        values = manifest.model_dump(mode="json")
+        values = manifest.model_copy(update={"format": 2 if manifest.tensors else 1}).model_dump(mode="json")
         write_json(self.path / MANIFEST, values | {"checksum": seal(values)})
 
     def remove_unlisted(self, manifest: Manifest) -> None:
         """Remove the files that killed writers have left: those that the manifest does not name. Needs `locked`."""
         versions = {self.version_folder(version.number) for version in manifest.versions}
         images = {self.image_file(int(name)) for name in manifest.images}
-        for name, kept in ((VERSIONS, versions), (IMAGES, images)):
-            for path in (self.path / name).iterdir():
+        tensors = {self.tensor_file(int(name)) for name in manifest.tensors}
+        for name, kept in ((VERSIONS, versions), (IMAGES, images), (TENSORS, tensors)):
+            folder = self.path / name
+            for path in folder.iterdir() if folder.is_dir() else ():
                 if path not in kept and _OURS[name].fullmatch(path.name):
                     shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
-    def image_record(self, manifest: Manifest, file: int) -> FileRecord:
-        """The manifest's record of an image file."""
-        record = manifest.images.get(str(file))
+    def check_shared(self, manifest: Manifest, kind: str, file: int) -> Path:
+        """The path of a file that versions share, with its checksum verified.
+
+        kind : IMAGES or TENSORS.
+        """
+        records, path = (
+            (manifest.images, self.image_file(file)) if kind == IMAGES else (manifest.tensors, self.tensor_file(file))
+        )
+        record = records.get(str(file))
         if record is None:
-            raise ModelError(
-                f"{self.path / MANIFEST}: no record of {self.image_file(file).name}. Restore it from a backup"
-            )
-        return record
+            raise ModelError(f"{self.path / MANIFEST}: no record of {kind}/{path.name}. Restore it from a backup")
+        self.check(path, record)
+        return path
 
     def checked(self, version: VersionRecord, name: str) -> Path:
         """The path of one of a version's files, with its checksum verified."""
@@ -251,6 +261,10 @@ class ModelFolder:
     def image_file(self, number: int) -> Path:
         """The path of an image file."""
         return self.path / IMAGES / f"{number:04d}.parquet"
+
+    def tensor_file(self, number: int) -> Path:
+        """The path of a file of shared tensors."""
+        return self.path / TENSORS / f"{number:04d}.safetensors"
 
 
 def file_record(path: Path) -> FileRecord:

@@ -15,8 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from cotransport.errors import ModelError
 from cotransport.settings.sections import LARGEST_IMAGE
 
-FORMAT = 1
-"""The format that this release writes. It increases when older releases cannot read the new files."""
+FORMAT = 2
+"""The newest format that this release reads and writes. It increases when older releases cannot read the new files:
+
+1: every version has all of its weights.
+2: versions may share tensors. A model without shared tensors is still written as format 1.
+"""
 MOST_VERSIONS = 10**6
 """Version numbers are below this."""
 LONGEST_NAME = 1000
@@ -25,7 +29,7 @@ LONGEST_NAME = 1000
 Number = Annotated[int, Field(ge=1, lt=MOST_VERSIONS)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Name = Annotated[str, Field(max_length=LONGEST_NAME)]
-ImageFileNumber = Annotated[str, Field(pattern=r"^[1-9]\d{0,5}$")]
+FileNumber = Annotated[str, Field(pattern=r"^[1-9]\d{0,5}$")]
 
 
 class Record(BaseModel):
@@ -50,6 +54,8 @@ class VersionRecord(Record):
     files: dict[str, FileRecord]
     images: list[Number]
     """The image files that it refers to."""
+    tensors: list[Number] = []
+    """The files of shared tensors that it refers to."""
     made: str
     """When it was written: date and time in UTC."""
     refused: str | None = None
@@ -60,7 +66,7 @@ class FormatRecord(Record):
     """The part of a manifest that every format shares."""
 
     kind: str = "cotransport model"
-    format: Count = FORMAT
+    format: Count = 1
 
 
 class Manifest(FormatRecord):
@@ -68,7 +74,8 @@ class Manifest(FormatRecord):
 
     current: Number | None = None
     versions: list[VersionRecord] = []
-    images: dict[ImageFileNumber, FileRecord] = {}
+    images: dict[FileNumber, FileRecord] = {}
+    tensors: dict[FileNumber, FileRecord] = {}
 
     def version(self, number: int) -> VersionRecord:
         """The version with this number."""
@@ -98,6 +105,8 @@ class ModelRecord(Record):
     settings: dict[str, Any]
     exemplars: list[ImageRows]
     held_out: list[ImageRows]
+    shared: dict[str, tuple[Number, str]] = {}
+    """Tensors that other versions have too: the file of shared tensors, and the name in it, of each."""
 
 
 class Facts(NamedTuple):

@@ -21,7 +21,10 @@ class Snapshot:
     task_sizes: tuple[int, ...]
     image_size: int
     tensors: Mapping[str, Tensor]
+    """All tensors by name."""
     memory: Memory
     held_out: Memory = Memory()
     """Images of each class that are never trained on, to measure what is learned and lost."""
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    shared: frozenset[str] = frozenset()
+    """The names of tensors that later versions will have too. They are stored once."""

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Collection, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from cotransport.data import EncodedImages, Images, PixelImages
 from cotransport.data.decoding import Encoded
 from cotransport.data.loading import decode_squares, fits_memory
 from cotransport.data.memory import Memory
 from cotransport.errors import ModelError
-from cotransport.model.folder import IMAGES, METRICS, MODEL, VERSIONS, WEIGHTS, ModelFolder, file_record
+from cotransport.model.folder import IMAGES, METRICS, MODEL, TENSORS, VERSIONS, WEIGHTS, ModelFolder, file_record
 from cotransport.model.manifest import MOST_VERSIONS, FileRecord, ImageRows, Manifest, ModelRecord, VersionRecord
 from cotransport.model.pool import ImagePool, Place, read_column, read_images, write_images
 from cotransport.model.snapshot import Snapshot
 from cotransport.system.files import atomic_write, rename_folder, storage_errors, write_json
-from cotransport.system.tensors import read_tensors, write_tensors
+from cotransport.system.tensors import read_tensors, tensor_names, write_tensors
 from cotransport.version import __version__
 
 
@@ -43,10 +47,7 @@ class ModelStore(ModelFolder):
         if len(set(model.classes)) < len(model.classes):
             raise ModelError(f"{path}: two classes have the same name. Restore it from a backup")
         metrics = self.metrics(version)
-        try:
-            tensors = read_tensors(weights).tensors
-        except ValueError as error:
-            raise ModelError(f"{weights}: damaged ({error}). Restore it from a backup") from None
+        tensors = {**_tensors(weights), **self._shared_tensors(manifest, model)}
         return Snapshot(
             settings=model.settings,
             classes=tuple(model.classes),
@@ -56,6 +57,7 @@ class ModelStore(ModelFolder):
             memory=Memory(partial(self._images, manifest, model.exemplars, model.image_size)),
             held_out=Memory(partial(self._images, manifest, model.held_out, model.image_size)),
             metrics=metrics,
+            shared=frozenset(model.shared),
         )
 
     def write(self, snapshot: Snapshot, *, parent: int | None = None, refused: str | None = None) -> int:
@@ -65,7 +67,7 @@ class ModelStore(ModelFolder):
         if number >= MOST_VERSIONS:
             raise ModelError(f"{self.path}: it has had too many versions. Start a new model")
         with storage_errors(self.path):
-            for name in (VERSIONS, IMAGES):
+            for name in (VERSIONS, IMAGES, TENSORS):
                 (self.path / name).mkdir(exist_ok=True)
             self.remove_unlisted(manifest)
         pool = ImagePool(self.stored_images(manifest), number)
@@ -77,6 +79,7 @@ class ModelStore(ModelFolder):
             with atomic_write(path) as beside:
                 write_images(beside, pool.new)
             images[str(number)] = file_record(path)
+        shared, tensors = self._write_shared(manifest, snapshot, number)
         model = ModelRecord(
             release=__version__,
             classes=list(snapshot.classes),  # type: ignore[arg-type]  # all of one kind
@@ -85,15 +88,29 @@ class ModelStore(ModelFolder):
             settings=dict(snapshot.settings),
             exemplars=exemplars,
             held_out=held_out,
+            shared=shared,
         )
         files = self._write_version(number, snapshot, model)
         used = sorted({file for rows in (*exemplars, *held_out) for file, _, _ in rows.rows})
         made = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        version = VersionRecord(number=number, parent=parent, files=files, images=used, made=made, refused=refused)
+        version = VersionRecord(
+            number=number,
+            parent=parent,
+            files=files,
+            images=used,
+            tensors=sorted({file for file, _ in shared.values()}),
+            made=made,
+            refused=refused,
+        )
         current = manifest.current if refused is not None else number
         self.replace_manifest(
             manifest.model_copy(
-                update={"current": current, "versions": [*manifest.versions, version], "images": images}
+                update={
+                    "current": current,
+                    "versions": [*manifest.versions, version],
+                    "images": images,
+                    "tensors": tensors,
+                }
             )
         )
         self._places = pool.places
@@ -107,14 +124,17 @@ class ModelStore(ModelFolder):
         self.keep({number})
 
     def keep(self, numbers: Collection[int]) -> None:
-        """Remove all other versions, and the image files that only they need. Needs `locked`, and no reader."""
+        """Remove all other versions, and the shared files that only they need. Needs `locked`, and no reader."""
         manifest = self.manifest()
         kept = [version for version in manifest.versions if version.number in numbers]
         used = {file for version in kept for file in version.images}
         images = {name: record for name, record in manifest.images.items() if int(name) in used}
-        if len(kept) == len(manifest.versions) and len(images) == len(manifest.images):
+        used = {file for version in kept for file in version.tensors}
+        tensors = {name: record for name, record in manifest.tensors.items() if int(name) in used}
+        update = {"versions": kept, "images": images, "tensors": tensors}
+        if all(len(value) == len(getattr(manifest, name)) for name, value in update.items()):
             return
-        manifest = manifest.model_copy(update={"versions": kept, "images": images})
+        manifest = manifest.model_copy(update=update)
         self.replace_manifest(manifest)
         with storage_errors(self.path):
             self.remove_unlisted(manifest)
@@ -124,9 +144,8 @@ class ModelStore(ModelFolder):
         """The place of each stored image, by its digest. The checksums of image files are verified on the way."""
         if self._places is None:
             self._places = {}
-            for name, record in manifest.images.items():
-                path = self.image_file(int(name))
-                self.check(path, record)
+            for name in manifest.images:
+                path = self.check_shared(manifest, IMAGES, int(name))
                 for row, digest in enumerate(read_column(path, "digest")):
                     self._places.setdefault(digest, (int(name), row))
         return self._places
@@ -137,7 +156,8 @@ class ModelStore(ModelFolder):
         try:
             with storage_errors(place):
                 beside.mkdir()
-                write_tensors(beside / WEIGHTS, snapshot.tensors)
+                own = {name: tensor for name, tensor in snapshot.tensors.items() if name not in snapshot.shared}
+                write_tensors(beside / WEIGHTS, own)
                 write_json(beside / MODEL, model.model_dump(mode="json"))
                 write_json(beside / METRICS, dict(snapshot.metrics))
                 files = {name: file_record(beside / name) for name in (WEIGHTS, MODEL, METRICS)}
@@ -147,13 +167,43 @@ class ModelStore(ModelFolder):
             raise
         return files
 
+    def _write_shared(
+        self, manifest: Manifest, snapshot: Snapshot, number: int
+    ) -> tuple[dict[str, tuple[int, str]], dict[str, FileRecord]]:
+        """The place of each shared tensor, and the records of all files of shared tensors.
+
+        Tensors that are not stored yet are written to a new file. A tensor's name in such a file is its digest.
+        """
+        places: dict[str, int] = {}
+        for name in manifest.tensors:
+            path = self.check_shared(manifest, TENSORS, int(name))
+            places |= dict.fromkeys(_named_tensors(path), int(name))
+        digests = {name: _digest(snapshot.tensors[name]) for name in sorted(snapshot.shared)}
+        new = {digest: snapshot.tensors[name] for name, digest in digests.items() if digest not in places}
+        records = dict(manifest.tensors)
+        if new:
+            path = self.tensor_file(number)
+            with atomic_write(path) as beside:
+                write_tensors(beside, new)
+            records[str(number)] = file_record(path)
+            places |= dict.fromkeys(new, number)
+        return {name: (places[digest], digest) for name, digest in digests.items()}, records
+
+    def _shared_tensors(self, manifest: Manifest, model: ModelRecord) -> dict[str, Tensor]:
+        """The tensors that a version shares with others."""
+        files: dict[int, dict[str, Tensor]] = {}
+        for file in {file for file, _ in model.shared.values()}:
+            files[file] = _tensors(self.check_shared(manifest, TENSORS, file))
+        for file, key in model.shared.values():
+            if key not in files[file]:
+                raise ModelError(f"{self.tensor_file(file)}: lacks a tensor of this version. Restore it from a backup")
+        return {name: files[file][key] for name, (file, key) in model.shared.items()}
+
     def _images(self, manifest: Manifest, classes: Sequence[ImageRows], size: int) -> tuple[Images, ...]:
         """The images of each class, read from their files."""
         tables: dict[int, list[Encoded]] = {}
         for file in sorted({file for rows in classes for file, _, _ in rows.rows}):
-            path = self.image_file(file)
-            self.check(path, self.image_record(manifest, file))
-            tables[file] = read_images(path)
+            tables[file] = read_images(self.check_shared(manifest, IMAGES, file))
         chosen: list[list[Encoded]] = []
         for rows in classes:
             own: list[Encoded] = []
@@ -169,3 +219,24 @@ class ModelStore(ModelFolder):
             PixelImages(decode_squares(own, size)) if rows.pixels and in_memory else EncodedImages.of(own, size)
             for own, rows in zip(chosen, classes, strict=True)
         )
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return read_tensors(path).tensors
+    except ValueError as error:
+        raise ModelError(f"{path}: damaged ({error}). Restore it from a backup") from None
+
+
+def _named_tensors(path: Path) -> list[str]:
+    try:
+        return tensor_names(path)
+    except ValueError as error:
+        raise ModelError(f"{path}: damaged ({error}). Restore it from a backup") from None
+
+
+def _digest(tensor: Tensor) -> str:
+    """A digest that equal tensors share."""
+    plain = tensor.detach().cpu().contiguous()
+    kind = f"{plain.dtype} {tuple(plain.shape)} ".encode()
+    return hashlib.sha256(kind + plain.flatten().view(torch.uint8).numpy().tobytes()).hexdigest()

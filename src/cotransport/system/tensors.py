@@ -32,6 +32,15 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
         raise storage_error(path, error) from None
 
 
+def tensor_names(path: Path) -> list[str]:
+    """The names of the tensors in a file. Raises ValueError if it is damaged."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return list(file.keys())
+    except (OSError, SafetensorError, TypeError, KeyError, ValueError) as error:
+        raise ValueError(str(error)) from None
+
+
 def read_tensors(path: Path) -> StoredTensors:
     """The tensors and metadata in a file, independent of the file afterwards. Raises ValueError if it is damaged."""
     try:
