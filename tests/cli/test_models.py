@@ -124,6 +124,7 @@ class TestLearn:
         assert "version 2 was refused at first: the classes known before lose" in command("info", "model")[1]
         assert ModelStore(Path("model")).manifest().current == 2
 
+    @pytest.mark.filterwarnings("ignore:schedule.seconds_per_task")  # on a busy machine, one epoch takes longer
     def test_a_training_can_be_limited_in_time(self, command: Command) -> None:
         code, printed = command("learn", "m", "first", "--backbone", "resnet8", "--minutes", "0.01", *ON_CPU)
         assert code == 0

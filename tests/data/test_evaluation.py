@@ -59,7 +59,7 @@ class TestChunks:
     def test_the_central_part_of_encoded_images_is_used(
         self, size: int, crop: float | None, share: float, workers: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(evaluation, "EVALUATION_CHUNK", 4)
+        monkeypatch.setattr(evaluation, "chunk_size", lambda _: 4)
         images = photos(10, size).images
         chunks = chunks_of(images, workers=workers, crop=crop)
         assert [(rows.start, rows.stop) for rows, _ in chunks] == [(0, 4), (4, 8), (8, 10)]
@@ -85,7 +85,7 @@ class TestSquares:
 
     @pytest.mark.parametrize("workers", [0, 2])
     def test_undecodable_images_are_reported_and_black(self, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(evaluation, "EVALUATION_CHUNK", 2)
+        monkeypatch.setattr(evaluation, "chunk_size", lambda _: 2)
         errors: dict[int, DataError] = {}
         items = [grey_png(1), Encoded(b"nonsense", "b.png"), grey_png(3)]
         chunks = list(evaluation_squares(items, 4, errors.__setitem__, workers=workers))

@@ -39,15 +39,17 @@ def learned(tasks: list[LabelledImages], clf: IncrementalClassifier | None = Non
 
 
 class TestHead:
+    @pytest.mark.parametrize("power", [0.5, 1.0])
     @pytest.mark.parametrize("shrinkage", [0.01, 0.3, 1.0])
-    def test_against_scikit_learn(self, shrinkage: float) -> None:
+    def test_against_scikit_learn(self, shrinkage: float, power: float) -> None:
         """Twin: scikit-learn's discriminant with the same covariance and equal priors."""
         random = np.random.RandomState(0)
         labels = random.randint(0, 4, 60)
-        features = random.randn(60, 5) @ random.randn(5, 5) + 2 * labels[:, None]
-        head = DiscriminantHead(5)
+        original = random.randn(60, 5) @ random.randn(5, 5) + 2 * labels[:, None]
+        features = np.sign(original) * np.abs(original) ** power
+        head = DiscriminantHead(5, power)
         head.grow(4)
-        head.observe(torch.from_numpy(features), torch.from_numpy(labels))
+        head.observe(torch.from_numpy(original), torch.from_numpy(labels))
         head.solve(shrinkage)
         means = np.stack([features[labels == number].mean(axis=0) for number in range(4)])
         centred = features - means[labels]
@@ -56,7 +58,7 @@ class TestHead:
         twin = LinearDiscriminantAnalysis(solver="lsqr", priors=[0.25] * 4, covariance_estimator=_Fixed(shrunk))
         twin.fit(features, labels)
         with torch.no_grad():
-            found = head(torch.from_numpy(features).float()).softmax(dim=1)
+            found = head(torch.from_numpy(original).float()).softmax(dim=1)
         np.testing.assert_allclose(found.numpy(), twin.predict_proba(features), atol=1e-4)
 
     def test_a_class_with_one_image_and_constant_features(self) -> None:
@@ -124,9 +126,17 @@ def test_the_sums_stay_in_float64_wherever_the_weights_go() -> None:
     head.grow(2)
     head.to(torch.float16)
     assert (head.weight.dtype, head.sums.dtype, head.products_sum.dtype) == (torch.float16, *[torch.float64] * 2)
-    assert set(head.state_dict()) == {"weight", "bias", "scale", "sums", "counts", "products_sum"}
+    assert set(head.state_dict()) == {"weight", "bias", "scale", "power", "sums", "counts", "products_sum"}
     head.to("meta")
     assert (head.weight.device.type, head.sums.device.type) == ("meta", "cpu")
+
+
+def test_the_power_never_changes() -> None:
+    clf = learned(TASKS[:1]).set_params(method={"name": "analytic", "power": 1.0})
+    with pytest.raises(
+        ConfigError, match=r"method\.power: the sums of this classifier are of features to the power 0\.5"
+    ):
+        clf.learn(TASKS[1])
 
 
 def test_there_are_no_class_means() -> None:

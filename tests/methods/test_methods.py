@@ -29,7 +29,7 @@ PARTS = OWN | MAPPING | REHEARSAL | RETROSPECTION
 TRANSPORT: dict[str, object] = {"prospective_init": True, "pt_length": "origin", "pt_weight": 1.0, "pt_epochs": 5}
 COIL = PARTS | TRANSPORT | {"rt_weight": 1.0}
 DEFAULTS: dict[str, dict[str, object]] = {
-    "analytic": OWN | {"shrinkage": 0.5},
+    "analytic": OWN | {"power": 0.5, "shrinkage": 0.6},
     "bic": PARTS | {"validate_every": 10, "correction_prior": 1.0},
     "coil": COIL,
     "coil-tuned": COIL | {"combine": "additive", "rt_weight": 0.3, "pt_length": "fresh", "pt_epochs": 0.03},
@@ -115,6 +115,7 @@ def test_a_method_can_be_made_again_from_what_it_dumps(name: str) -> None:
 
 
 OTHER_VALUES: dict[str, object] = {
+    "power": 0.25,
     "shrinkage": 0.2,
     "label": "mine",
     "predict_with": "head",

@@ -13,8 +13,9 @@ from cotransport.data.images import Images, PixelImages, Vectors, evenly_spaced
 from cotransport.data.loading import IN_MEMORY_SIDE
 from cotransport.data.workers import OnError, decode_slices, default_workers, in_chunks
 
-EVALUATION_CHUNK = 256
-"""Number of images in a chunk. It is fixed, so that features do not depend on any setting."""
+SMALL_CHUNK, LARGE_CHUNK = 256, 32
+"""Number of images in a chunk, of small and of large images. They are fixed, so that features do not depend on any
+setting. Large images in larger chunks would no longer fit into a processor's cache."""
 CENTRE_SHARE = 0.875
 """Side of the central square that evaluation sees of large images, as a share of the shorter side: 224 of 256."""
 
@@ -26,7 +27,7 @@ def evaluation_chunks(
 
     crop : the share of the shorter side to see, instead of the default one.
     """
-    slices = in_chunks(len(images), EVALUATION_CHUNK)[shard.rank :: shard.processes]
+    slices = in_chunks(len(images), chunk_size(images.size))[shard.rank :: shard.processes]
     if isinstance(images, Vectors):
         for rows in slices:
             yield rows, images.features[rows].to(device, non_blocking=True)
@@ -45,10 +46,15 @@ def evaluation_squares(
 ) -> Iterator[tuple[slice, PixelImages]]:
     """The chunks of items that are not loaded yet. Undecodable images are reported to `on_error`, and are black."""
     workers = default_workers(len(items)) if workers is None else workers
-    slices = in_chunks(len(items), EVALUATION_CHUNK)
+    slices = in_chunks(len(items), chunk_size(size))
     share = centre_share(size, crop)
     for rows, squares in decode_slices(items.__getitem__, size, slices, share, workers, on_error):
         yield rows, PixelImages(squares)
+
+
+def chunk_size(size: int) -> int:
+    """The number of images in a chunk, if the network sees squares of this size."""
+    return SMALL_CHUNK if size <= IN_MEMORY_SIDE else LARGE_CHUNK
 
 
 def centre_share(size: int, crop: float | None = None) -> float:

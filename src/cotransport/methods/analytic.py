@@ -7,10 +7,12 @@ This holds if the normalisation of colours does not come from the first images, 
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, field_validator
 
+from cotransport.errors import ConfigError
 from cotransport.methods.base import Method
 from cotransport.settings.sections import Budget, HeadSettings
 
@@ -28,7 +30,10 @@ class Analytic(Method):
     title = "Analytic"
     needs_fixed_features = True
 
-    shrinkage: Annotated[float, Field(gt=0, le=1)] = 0.5
+    power: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """The power to which every feature is raised, so that the features of a class are spread more evenly around their
+    mean. 1 leaves them as they are. It cannot be changed after the first task."""
+    shrinkage: Annotated[float, Field(gt=0, le=1)] = 0.6
     """How far the features' covariance is shrunk towards a sphere with the same mean variance: near 0, hardly; 1,
     correlations are ignored."""
 
@@ -47,12 +52,17 @@ class Analytic(Method):
         """A head that keeps sums of features."""
         from cotransport.networks.heads import DiscriminantHead
 
-        return DiscriminantHead(dimension)
+        return DiscriminantHead(dimension, self.power)
 
     def learn(self, network: Network, data: TaskData, trainer: Trainer) -> None:
         """Add the new images to the sums, and compute the classifier."""
         from cotransport.networks.heads import DiscriminantHead
 
         assert isinstance(network.head, DiscriminantHead)
+        if not math.isclose(network.head.power.item(), self.power, rel_tol=1e-6):
+            raise ConfigError(
+                f"method.power: the sums of this classifier are of features to the power {network.head.power:g}. Keep "
+                "it, or start a new classifier"
+            )
         network.head.observe(trainer.features(network, data.new.images), data.new.labels)
         network.head.solve(self.shrinkage)

@@ -48,7 +48,7 @@ class FeatureCache:
         missing = {digest: index for index, digest in enumerate(digests) if digest not in self._places}
         if missing:
             new = images.take(torch.tensor(list(missing.values())))
-            found = inference.outputs(network, new, device, crop=self.crop).features
+            found = inference.outputs(network.frozen(), new, device, crop=self.crop).features
             self._places |= {digest: (len(self._parts), row) for row, digest in enumerate(missing)}
             self._parts = (*self._parts, (_table(missing), found))
         return self._take(digests, network.dimension)
