@@ -23,6 +23,7 @@ from cotransport.system import signals
 from cotransport.system.files import read_json, storage_errors, write_json
 
 if TYPE_CHECKING:
+    from cotransport.training.inference import PassListener
     from cotransport.training.loop import TrainingControl
     from cotransport.training.processes import Processes
     from cotransport.training.progress import ProgressListener, TrainingProgress
@@ -42,6 +43,15 @@ class Listener(Protocol):
     def training(self, progress: TrainingProgress) -> None:
         """The training of a task has made progress."""
 
+    def note(self, text: str) -> None:
+        """Something that the user should know."""
+
+    def trial(self, progress: TrainingProgress) -> None:
+        """A training that only helps to choose a network has made progress."""
+
+    def features(self, done: int, images: int) -> None:
+        """A fixed backbone has seen `done` of `images` images."""
+
     def task_done(self, summary: str, details: str) -> None:
         """A task is learned and evaluated."""
 
@@ -56,6 +66,15 @@ class NullListener:
         """Do nothing."""
 
     def training(self, progress: TrainingProgress) -> None:
+        """Do nothing."""
+
+    def features(self, done: int, images: int) -> None:
+        """Do nothing."""
+
+    def note(self, text: str) -> None:
+        """Do nothing."""
+
+    def trial(self, progress: TrainingProgress) -> None:
         """Do nothing."""
 
     def task_done(self, summary: str, details: str) -> None:
@@ -131,7 +150,7 @@ class Job:
         self._processes = processes
         self.last_progress: TrainingProgress | None = None
 
-    def control(self, task: int, listener: ProgressListener) -> TrainingControl:
+    def control(self, task: int, listener: ProgressListener, features: PassListener | None = None) -> TrainingControl:
         """The control of a task's training: recorded choices, checkpoints and a listener.
 
         A new training's number of epochs and threads is recorded when it first reports its progress.
@@ -150,6 +169,7 @@ class Job:
 
         return TrainingControl(
             listener=listen,
+            features=features,
             epochs=settled.epochs if settled else None,
             threads=settled.threads if settled else None,
             checkpoints=Checkpoints(self.folder / str(task)),

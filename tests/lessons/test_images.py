@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
 
 from cotransport.data import LabelledImages, PixelImages
 from cotransport.data.memory import Memory
@@ -19,7 +18,6 @@ from cotransport.lessons.images import (
     labelled_images,
     merge_held_out,
     open_lesson_source,
-    read_images,
 )
 from cotransport.lessons.options import LessonOptions
 from cotransport.model.snapshot import Snapshot
@@ -67,25 +65,6 @@ class TestOpenLessonSource:
             open_lesson_source(str(tmp_path), None, LessonOptions(data={"image_size": 8}))
         with pytest.raises(ConfigError, match="data: image_size"):
             open_lesson_source(str(tmp_path), 10**6, NOTHING_CHOSEN)
-
-
-class TestReadImages:
-    @pytest.mark.parametrize(("image_size", "largest", "expected"), [(None, 64, 20), (None, 16, 16), (24, 16, 24)])
-    def test_images_get_the_models_size_or_keep_their_own_up_to_a_largest_side(
-        self, image_size: int | None, largest: int, expected: int, tmp_path: Path
-    ) -> None:
-        for part in ("train", "test"):
-            path = tmp_path / part / "cat" / "a.png"
-            path.parent.mkdir(parents=True)
-            Image.new("RGB", (20, 30)).save(path)
-        source = open_lesson_source(str(tmp_path), image_size, NOTHING_CHOSEN)
-        train, test = read_images(source, image_size, largest)
-        assert test is not None
-        assert (train.images.size, test.images.size) == (expected, expected)
-
-    def test_a_source_without_test_images_has_none(self, tmp_path: Path) -> None:
-        source = open_lesson_source(str(write(blobs(2, 3), tmp_path)), None, NOTHING_CHOSEN)
-        assert read_images(source, None, 64).test is None
 
 
 class TestDivide:

@@ -9,8 +9,8 @@ import pytest
 from cotransport.data.memory import Memory
 from cotransport.errors import ConfigError, ModelError
 from cotransport.learner.settings import LearnerSettings
+from cotransport.learner.suggestions import suggest
 from cotransport.lessons.options import LessonOptions, lesson_settings, merge_choices, named_backbone
-from cotransport.lessons.suggestions import suggest
 from cotransport.model.snapshot import Snapshot
 from cotransport.settings.sections import Augmentation, Backbone, Budget, Device
 from tests.conftest import blobs

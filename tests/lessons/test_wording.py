@@ -8,8 +8,8 @@ import pytest
 from torch import nn
 
 from cotransport.data import LabelledImages
+from cotransport.learner.suggestions import suggest
 from cotransport.lessons.options import lesson_settings
-from cotransport.lessons.suggestions import suggest
 from cotransport.lessons.wording import lesson_notes
 from cotransport.settings.sections import Device
 from tests.conftest import blobs

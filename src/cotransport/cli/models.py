@@ -66,18 +66,18 @@ def learn(
         ),
     ],
     method: Annotated[
-        str | None, typer.Option(help="How to learn (see `methods`).", show_default="coil-tuned, or the model's")
+        str | None, typer.Option(help="How to learn (see `methods`).", show_default="analytic on a frozen backbone, otherwise coil-tuned; later the model's")
     ] = None,
     backbone: Annotated[
         str | None,
-        typer.Option(help="The network. It cannot be changed later.", show_default="fast; resnet18 with a GPU"),
+        typer.Option(help="The network. It cannot be changed later.", show_default="a trial decides: efficientnet-lite0, or from scratch"),
     ] = None,
     freeze: Annotated[
         bool | None,
         typer.Option(
             "--freeze/--finetune",
             help="Leave a pretrained backbone unchanged, or train it too.",
-            show_default="train it; later as in the last lesson",
+            show_default="freeze it; later as in the last lesson",
         ),
     ] = None,
     image_size: Annotated[

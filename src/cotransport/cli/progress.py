@@ -30,6 +30,7 @@ class ConsoleListener:
         self._done = 0.0  # work done by this process, before the current task
         self._work: list[float] = []
         self._task = 0
+        self._pass: tuple[float, int] | None = None  # start of the current pass over images, and images done in it
         self._earlier: float | None = None  # work of an earlier process on the current task
 
     def __enter__(self) -> ConsoleListener:
@@ -67,6 +68,34 @@ class ConsoleListener:
             self._console.print(f"  {tasks} learned before")
         if self._progress:
             self._progress.reset(self._bar, total=sum(work), completed=0, description="starting", numbers="")
+
+    def note(self, text: str) -> None:
+        """Something that the user should know."""
+        self._console.print(f"  {markup(text)}", soft_wrap=True)
+
+    def trial(self, progress: TrainingProgress) -> None:
+        """A training that only helps to choose a network has made progress."""
+        left = "" if math.isnan(progress.seconds_left) else f"{duration(progress.seconds_left)} left"
+        self._show("trying a network from scratch", progress.step, progress.steps, left)
+
+    def features(self, done: int, images: int) -> None:
+        """A fixed backbone has seen `done` of `images` images."""
+        now = time.perf_counter()
+        if self._pass is None or done <= self._pass[1]:  # a new pass
+            self._pass = now, 0
+        started = self._pass[0]
+        self._pass = started, done
+        left = "" if now == started else f"{duration((now - started) / done * (images - done))} left"
+        self._show("computing features", done, images, left)
+
+    def _show(self, what: str, done: int, total: int, numbers: str) -> None:
+        """Show work that comes before the training."""
+        now = time.perf_counter()
+        if self._progress:
+            self._progress.reset(self._bar, total=total, completed=done, description=what, numbers=numbers)
+        elif done < total and now - self._printed >= SECONDS_BETWEEN_LINES:
+            self._printed = now
+            self._console.print(f"  {what}: {100 * done / total:.0f} %  {numbers}")
 
     def training(self, progress: TrainingProgress) -> None:
         """The training of a task has made progress."""

@@ -43,19 +43,21 @@ def learned(
     *,
     extend: bool = False,
     control: TrainingControl = TrainingControl(),
+    features: FeatureCache | None = None,
 ) -> State:
     """The state after learning a task.
 
     before : the state so far; None before the first task.
     extend : whether known classes may get more images; otherwise such images are an error.
     control : how the training is watched and resumed.
+    features : features that are known already, of the backbone that these settings freeze.
     """
-    return _next_state(before, data, settings, extend=extend, control=control, train=True)
+    return _next_state(before, data, settings, extend=extend, control=control, features=features, train=True)
 
 
 def initialised(before: State | None, data: LabelledImages, settings: LearnerSettings) -> State:
     """The first half of `learned`: the state knows the new classes, but has not been trained on them."""
-    return _next_state(before, data, settings, extend=False, control=TrainingControl(), train=False)
+    return _next_state(before, data, settings, extend=False, control=TrainingControl(), features=None, train=False)
 
 
 def _next_state(
@@ -65,6 +67,7 @@ def _next_state(
     *,
     extend: bool,
     control: TrainingControl,
+    features: FeatureCache | None,
     train: bool,
 ) -> State:
     method = settings.method
@@ -92,8 +95,8 @@ def _next_state(
     embed: Callable[[Images], Tensor] = partial(trainer.features, network)
     cache, trained, inputs = None, network, task_data
     if settings.freeze_backbone:
-        cache = _cache(before, settings)
-        embed = partial(cache.features, network, device=settings.device)
+        cache = features or _cache(before, settings)
+        embed = partial(cache.features, network, device=settings.device, progress=control.features)
         trained, inputs = HeadAlone(network.head), _features_only(task_data, embed)
     plan = method.initialise(trained, inputs, trainer)
     if train:

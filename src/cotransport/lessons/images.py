@@ -43,12 +43,9 @@ def open_lesson_source(data: str, image_size: int | None, options: LessonOptions
     return source
 
 
-def read_images(source: Source, image_size: int | None, largest_side: int) -> Splits:
-    """A source's images in the size that the network sees: `image_size`, or their own, at most `largest_side`."""
-    train, test = source.splits()
-    size = min(train.images.size, largest_side) if image_size is None else image_size
-    train = replace(train, images=resize(train.images, size))
-    return Splits(train, test and replace(test, images=resize(test.images, size)))
+def resized(data: LabelledImages, size: int) -> LabelledImages:
+    """The same images in the size that a network sees."""
+    return replace(data, images=resize(data.images, size))
 
 
 def divide(images: Splits, known: Sequence[Label], held_out: Memory, share: float) -> DataSet:

@@ -78,7 +78,8 @@ def lesson_settings(
         sections["schedule"] = schedule.model_copy(update={"later_learning_rate": schedule.learning_rate / 2})
     values = dict(sections, device=device)
     if stored is None:
-        values |= {"method": suggestion["method"], "backbone": suggestion["backbone"]}
+        names = ("method", "backbone", "freeze_backbone")
+        values |= {name: suggestion[name] for name in names if name in suggestion}
     else:
         values |= {"method": stored.method, "backbone": stored.backbone, "image_size": stored.image_size}
         values |= {"normalisation": stored.normalisation, "freeze_backbone": stored.freeze_backbone}

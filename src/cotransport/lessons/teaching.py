@@ -25,9 +25,11 @@ from cotransport.learner.prediction import Predictor
 from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.snapshots import restored, snapshot_of
 from cotransport.learner.state import State
+from cotransport.learner.suggestions import suggest
 from cotransport.lessons.comparison import compare
-from cotransport.lessons.images import divide, merge_held_out, open_lesson_source, read_images
-from cotransport.lessons.options import LessonOptions, is_pretrained, lesson_settings, merge_choices
+from cotransport.lessons.first_network import NetworkChoice, choose_network
+from cotransport.lessons.images import divide, merge_held_out, open_lesson_source, resized
+from cotransport.lessons.options import LessonOptions, lesson_settings, merge_choices
 from cotransport.lessons.records import (
     ClassAccuracy,
     LessonOutcome,
@@ -36,13 +38,12 @@ from cotransport.lessons.records import (
     mean_accuracy,
     read_report,
 )
-from cotransport.lessons.suggestions import largest_side, suggest
 from cotransport.lessons.wording import lesson_notes
 from cotransport.model.manifest import VersionRecord
 from cotransport.model.snapshot import Snapshot
 from cotransport.model.store import ModelStore
 from cotransport.system.files import storable_name
-from cotransport.training.feature_cache import digests_of
+from cotransport.training.feature_cache import FeatureCache, digests_of
 from cotransport.training.processes import processes_for
 
 
@@ -69,10 +70,8 @@ def learn(
         taught = [{*lesson.new_classes, *lesson.extended_classes} for lesson in model.lessons.values()]
         if options.known_classes == "refuse" and set(source.classes) not in taught:  # before any image is read
             check_new_classes(source.classes, model.classes)
-        is_gpu = processes.device.type != "cpu"
-        is_large = is_gpu or is_pretrained(chosen.get("backbone"))
-        images = read_images(source, model.snapshot.image_size if model.snapshot else size, largest_side(is_large))
-        lesson = _prepare(model, storable_name(data), images, chosen, options, is_gpu=is_gpu)
+        unfinished = None if overwrite else processes.decide_once(lambda: jobs.read_record(store.unfinished))
+        lesson = _prepare(model, source.splits(), chosen, options, unfinished, storable_name(data), listener)
         repeated = processes.decide_once(lambda: _promote_if_already_learned(model, lesson, options))
         if repeated is not None:
             return repeated
@@ -122,6 +121,8 @@ class _PreparedLesson:
     train: LabelledImages
     test: LabelledImages
     record: JobRecord
+    features: FeatureCache | None
+    """Features that are known already."""
 
 
 def _image_size(store: ModelStore, options: LessonOptions) -> int | None:
@@ -166,12 +167,32 @@ def _remove_leftovers(model: _Model) -> None:
 
 
 def _prepare(
-    model: _Model, data: str, images: Splits, chosen: dict[str, Any], options: LessonOptions, *, is_gpu: bool
+    model: _Model,
+    images: Splits,
+    chosen: dict[str, Any],
+    options: LessonOptions,
+    unfinished: JobRecord | None,
+    data: str,
+    listener: Listener,
 ) -> _PreparedLesson:
-    """Divide a lesson's images, and choose its settings."""
-    train, test = divide(images, model.classes, model.held_out, options.held_out)
+    """Divide a lesson's images, and choose its settings.
+
+    images : in their own size.
+    """
+    divided = divide(images, model.classes, model.held_out, options.held_out)
+    is_gpu = processes_for(options.device).device.type != "cpu"
+    natural = fingerprint(images)
+    if model.snapshot is None:
+        same = unfinished is not None and unfinished.request.get("images") == natural
+        network = choose_network(
+            divided.train, chosen, options, unfinished if same else None, is_gpu=is_gpu, listener=listener
+        )
+    else:
+        network = NetworkChoice(model.snapshot.image_size)
+    train, test = (resized(part, network.image_size) for part in divided)
+    seen = (part and resized(part, network.image_size) for part in images)
     exemplars = 0 if model.snapshot is None else len(model.snapshot.memory)
-    suggestion = suggest(train, exemplars, is_gpu=is_gpu)
+    suggestion = {**suggest(train, exemplars, is_gpu=is_gpu), **network.suggestion}
     settings = lesson_settings(model.settings, chosen, suggestion, options.device)
     if options.max_forgetting is not None and model.snapshot is not None and not len(model.held_out):
         raise ConfigError(
@@ -183,9 +204,10 @@ def _prepare(
         "held_out": options.held_out,
         "known_classes": options.known_classes,
         "settings": settings.plain(),
+        "images": natural,
     }
-    record = JobRecord(request=request, data=data, fingerprint=fingerprint(images))
-    return _PreparedLesson(settings, chosen, train, test, record)
+    record = JobRecord(request=request, data=data, fingerprint=fingerprint(seen))
+    return _PreparedLesson(settings, chosen, train, test, record, network.features)
 
 
 def _promote_if_already_learned(model: _Model, lesson: _PreparedLesson, options: LessonOptions) -> LessonOutcome | None:
@@ -212,7 +234,7 @@ def _resume_or_start(store: ModelStore, record: JobRecord, *, overwrite: bool) -
     if found is not None and found.id == record.id:
         return found
     if found is not None and found.request.get("parent") == record.request["parent"]:
-        names = jobs.differences(record.request, found.request)
+        names = [name for name in jobs.differences(record.request, found.request) if name != "images"]
         has_other_images = found.fingerprint != record.fingerprint
         if has_other_images and found.data != record.data:
             names = ["data", *names]
@@ -237,8 +259,8 @@ def _teach(
     started, store, settings = time.perf_counter(), model.store, lesson.settings
     notes = lesson_notes(settings, lesson.train, lesson.test, is_first=model.state is None)
     listener.job_started("", notes, work=[1.0], tasks_done=0)
-    control = job.control(0, listener.training)
-    state = learned(model.state, lesson.train, settings, extend=options.known_classes == "extend", control=control)
+    control, extend = job.control(0, listener.training, listener.features), options.known_classes == "extend"
+    state = learned(model.state, lesson.train, settings, extend=extend, control=control, features=lesson.features)
     before = Predictor(model.state, model.settings) if model.state and model.settings else None
     held_out = merge_held_out(model.snapshot, lesson.test, state.classes)
     state = _with_features(state, held_out, settings)

@@ -6,7 +6,7 @@ from torch import nn
 
 from cotransport.data import LabelledImages
 from cotransport.learner.settings import LearnerSettings
-from cotransport.lessons.suggestions import is_grey
+from cotransport.learner.suggestions import is_grey
 
 
 def lesson_notes(

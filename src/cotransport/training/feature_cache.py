@@ -42,13 +42,15 @@ class FeatureCache:
         """The digests of all images whose features are known."""
         return set(self._places)
 
-    def features(self, network: Network, images: Images, device: Device) -> Tensor:
+    def features(
+        self, network: Network, images: Images, device: Device, progress: inference.PassListener | None = None
+    ) -> Tensor:
         """The features (n, d) of images, on the CPU. Those that are missing are computed first, and kept."""
         digests = digests_of(images)
         missing = {digest: index for index, digest in enumerate(digests) if digest not in self._places}
         if missing:
             new = images.take(torch.tensor(list(missing.values())))
-            found = inference.outputs(network.frozen(), new, device, crop=self.crop).features
+            found = inference.outputs(network.frozen(), new, device, crop=self.crop, progress=progress).features
             self._places |= {digest: (len(self._parts), row) for row, digest in enumerate(missing)}
             self._parts = (*self._parts, (_table(missing), found))
         return self._take(digests, network.dimension)

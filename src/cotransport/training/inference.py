@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import torch
 from torch import Tensor
 
@@ -9,6 +12,9 @@ from cotransport.data import Images, default_workers, evaluation_chunks
 from cotransport.networks.network import Network, Output
 from cotransport.settings.sections import Device
 from cotransport.training.processes import processes_for
+
+PassListener: TypeAlias = Callable[[int, int], None]
+"""Called with the number of images that are done, and the number of all images."""
 
 
 def place(network: Network, device: Device) -> Network:
@@ -19,12 +25,19 @@ def place(network: Network, device: Device) -> Network:
 
 
 def outputs(
-    network: Network, images: Images, device: Device, *, flip: bool = False, crop: float | None = None
+    network: Network,
+    images: Images,
+    device: Device,
+    *,
+    flip: bool = False,
+    crop: float | None = None,
+    progress: PassListener | None = None,
 ) -> Output:
     """Features and logits of all images, on the CPU; the same in every process.
 
     flip : average them over each image and its mirror image.
     crop : the share of the shorter side that the network sees; see `PredictionSettings`.
+    progress : hears how many images are done.
     """
     processes, training = processes_for(device), network.training
     place(network, device).eval()
@@ -37,6 +50,8 @@ def outputs(
         ):
             output = mirrored_mean(network, chunk) if flip else network(chunk)
             features[rows], logits[rows] = output.features.float().cpu(), output.logits.float().cpu()
+            if progress is not None:
+                progress(rows.stop, len(images))
     if processes.count > 1:  # each process has filled its own rows and left the others zero
         features, logits = (processes.reduce(part.to(processes.device), "sum").cpu() for part in (features, logits))
     network.train(training)

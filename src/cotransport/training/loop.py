@@ -58,6 +58,8 @@ class TrainingControl:
     """How a training is watched and resumed: its listener, recorded choices and checkpoints."""
 
     listener: ProgressListener | None = None
+    features: inference.PassListener | None = None
+    """Hears of the pass that computes the features of a fixed backbone."""
     epochs: int | None = None
     """Recorded number of epochs. It overrides the schedule."""
     threads: int | None = None

