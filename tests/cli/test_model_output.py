@@ -12,7 +12,7 @@ import pytest
 
 from cotransport.cli.model_output import Format, percent, print_predictions, rollback_command, show_outcome
 from cotransport.learner.prediction import Prediction
-from cotransport.lessons.records import ClassAccuracy, LessonOutcome, LessonRecord, LessonReport
+from cotransport.lessons.records import ClassAccuracy, Confusion, LessonOutcome, LessonRecord, LessonReport
 
 GOOD = Prediction("a.jpg", (("cat", 0.75), ("dog", 0.25)))
 BAD = Prediction("b.jpg", (), "b.jpg: not an image")
@@ -74,8 +74,8 @@ class TestPrintPredictions:
         assert "[red]" in printed.out
 
 
-def accuracy(name: str, before: float | None, after: float | None, images: int = 4) -> ClassAccuracy:
-    return ClassAccuracy(name=name, images=images, before=before, after=after)
+def accuracy(name: str, before: float | None, after: float | None, images: int = 4, **changed: int) -> ClassAccuracy:
+    return ClassAccuracy(name=name, images=images, before=before, after=after, **changed)
 
 
 def outcome(*classes: ClassAccuracy, new: int = 1, **changes: Any) -> LessonOutcome:
@@ -128,11 +128,34 @@ class TestShowOutcome:
         assert "version 2 is ready. There are too few images to hold some out for testing" in printed
         assert "–" in printed
 
-    def test_classes_that_lost_much_are_named_the_worst_first(self, capsys: pytest.CaptureFixture[str]) -> None:
-        classes = accuracy("cat", 90, 60), accuracy("dog", 90, 10), accuracy("fox", 90, 70), accuracy("owl", None, 70)
-        printed = shown(outcome(*classes), capsys)
-        assert "much accuracy lost: dog (-80), cat (-30). More exemplars (--memory-per-class)" in printed
+    def test_classes_that_lost_more_than_by_chance_are_named_the_worst_first(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        classes = [
+            accuracy("cat", 90, 60, images=20, lost=6, gained=0),
+            accuracy("dog", 90, 10, images=20, lost=16, gained=0),
+            accuracy("fox", 100, 0, images=4, lost=4, gained=0),
+            accuracy("owl", None, 70),
+        ]
+        printed = shown(outcome(*classes, old_before=90, old_after=40, accuracy_lost=50), capsys)
+        assert "lost more than by chance: dog (-80), cat (-30). To go back" in printed
+        assert "40.0 % now (26 of 44 images lost, 0 gained: more than chance)" in printed
         assert "To go back to the version before: cotransport rollback 'my model'" in printed
+
+    def test_little_is_put_down_to_chance(self, capsys: pytest.CaptureFixture[str]) -> None:
+        classes = accuracy("cat", 100, 50, images=2, lost=1, gained=0), accuracy("owl", None, 70)
+        printed = shown(outcome(*classes, old_before=100, old_after=50, accuracy_lost=50), capsys)
+        assert "50.0 % now (1 of 2 images lost, 0 gained: may be chance)" in printed
+        assert "lost more than by chance" not in printed
+
+    def test_the_worst_confusions_are_shown(self, capsys: pytest.CaptureFixture[str]) -> None:
+        found = outcome(accuracy("cat", 90, 60), accuracy("owl", None, 70))
+        confusions = [
+            Confusion(name="cat", predicted="owl", images=3),
+            Confusion(name="owl", predicted="cat", images=1),
+        ]
+        report = found.report.model_copy(update={"confusions": confusions})
+        assert "most often confused: cat as owl (3), owl as cat (1)" in shown(found._replace(report=report), capsys)
 
     def test_a_refused_version_is_explained(self, capsys: pytest.CaptureFixture[str]) -> None:
         printed = shown(outcome(accuracy("cat", 90, 10), accuracy("owl", None, 70), refused="too much is lost"), capsys)

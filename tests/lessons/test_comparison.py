@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from cotransport import IncrementalClassifier
 from cotransport.data.memory import Memory
@@ -21,18 +22,36 @@ class TestCompare:
     def test_each_class_is_tested_by_both_classifiers(self, model: Path) -> None:
         before, after = (IncrementalClassifier.load(model, number) for number in (1, 2))
         held_out = ModelStore(model).read().held_out
-        found = compare(before.predictor(), after.predictor(), held_out)
+        found, confusions = compare(before.predictor(), after.predictor(), held_out)
         assert [(one.name, one.images) for one in found] == [(f"class {number}", 2) for number in range(4)]
         for number, images in enumerate(held_out.exemplars):
             assert found[number].after == 100 * np.mean(after.predict(images) == f"class {number}")
+            now = after.predict(images) == f"class {number}"
             if number < 2:
-                assert found[number].before == 100 * np.mean(before.predict(images) == f"class {number}")
+                then = before.predict(images) == f"class {number}"
+                assert found[number].before == 100 * np.mean(then)
+                assert (found[number].lost, found[number].gained) == ((then & ~now).sum(), (now & ~then).sum())
             else:
                 assert found[number].before is None
+                assert (found[number].lost, found[number].gained) == (None, None)
+        assert sum(one.images for one in confusions) == sum(one.images * (100 - one.after) / 100 for one in found)  # type: ignore[operator]
+
+    def test_the_most_frequent_confusions_come_first(self) -> None:
+        clf = classifier("finetune").learn(blobs(2, 12)).learn(blobs(2, 12, first=2))
+        test = blobs(4, 6, seed=8)
+        held_out = Memory(tuple(test.images.take(torch.nonzero(test.labels == n).flatten()) for n in range(4)))
+        _, confusions = compare(None, clf.predictor(), held_out)
+        predicted = clf.predict(test)
+        counts = [one.images for one in confusions]
+        assert counts == sorted(counts, reverse=True)
+        assert confusions  # finetuning forgets the first classes
+        for one in confusions:
+            own = np.array(test.classes)[test.labels.numpy()] == one.name
+            assert one.images == (predicted[own] == one.predicted).sum()
 
     def test_a_first_lesson_has_nothing_before_it(self, beginner: Path) -> None:
         clf = IncrementalClassifier.load(beginner)
-        found = compare(None, clf.predictor(), ModelStore(beginner).read().held_out)
+        found, _ = compare(None, clf.predictor(), ModelStore(beginner).read().held_out)
         assert [one.before for one in found] == [None, None]
         assert all(one.after is not None for one in found)
 
@@ -40,11 +59,11 @@ class TestCompare:
         before, after = (IncrementalClassifier.load(model, number).predictor() for number in (1, 2))
         images = ModelStore(model).read().held_out.exemplars
         held_out = Memory((images[0], images[1].first(0), images[2].first(0), images[3]))
-        found = compare(before, after, held_out)
+        found, _ = compare(before, after, held_out)
         assert [one.images for one in found] == [2, 0, 0, 2]
         assert [one.after is None for one in found] == [False, True, True, False]
         assert [one.before is None for one in found] == [False, True, True, True]
-        assert [one.after for one in compare(before, after, Memory())] == [None] * 4
+        assert [one.after for one in compare(before, after, Memory()).per_class] == [None] * 4
 
 
 class TestEvaluate:

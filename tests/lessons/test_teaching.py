@@ -196,6 +196,16 @@ class TestPromotion:
         assert (allowed.version, allowed.refused, allowed.already, allowed.promoted) == (2, None, True, True)
         assert ModelStore(tmp_path / "m").manifest().current == 2
 
+    def test_a_loss_that_may_be_chance_does_not_refuse(self, tmp_path: Path, first: Path, second: Path) -> None:
+        """Of one image of each class, even all may be lost by chance."""
+        finetune = replace(choose(method="finetune"), held_out=0.05)
+        learn(tmp_path / "m", first, finetune)
+        outcome = learn(tmp_path / "m", second, replace(finetune, max_forgetting=0))
+        assert outcome.refused is None
+        assert outcome.report.likely_loss is not None
+        low, high = outcome.report.likely_loss
+        assert low <= 0 < high
+
     def test_without_held_out_images_nothing_can_be_measured(self, tmp_path: Path, second: Path) -> None:
         classifier("replay").learn(blobs(2, 8)).save(tmp_path / "m")
         with pytest.raises(ConfigError, match="the accuracy lost cannot be measured"):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from cotransport.cli.console import err, markup, out, print_json, visible
+from cotransport.lessons.chance import is_beyond_chance
 
 if TYPE_CHECKING:
     from cotransport.learner.prediction import Prediction
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 SHOWN = 40
 """Rows of a table, at most."""
-LARGE_LOSS = 25
-"""Points of accuracy, at least, whose loss by a class is worth a warning."""
+SHOWN_CONFUSIONS = 3
+"""Confusions that are printed, at most."""
 
 
 class Format(str, Enum):
@@ -94,14 +95,20 @@ def show_outcome(model: Path, outcome: LessonOutcome, *, as_json: bool) -> None:
     if report.accuracy is None:
         words = [f"[bold]version {outcome.version}[/] is ready. There are too few images to hold some out for testing"]
     if report.accuracy_lost is not None:
-        words.append(f"the classes known before: {percent(report.old_before)} before, {percent(report.old_after)} now")
+        words.append(
+            f"the classes known before: {percent(report.old_before)} before, {percent(report.old_after)} now"
+            + _meaning(report.per_class)
+        )
     out.print("; ".join(words), soft_wrap=True)
-    lost = [one for one in report.per_class if _gain(one) <= -LARGE_LOSS]
+    if report.confusions:
+        worst = [f"{one.name} as {one.predicted} ({one.images})" for one in report.confusions[:SHOWN_CONFUSIONS]]
+        out.print(f"most often confused: {markup(', '.join(worst))}", soft_wrap=True, style="dim")
+    lost = [one for one in report.per_class if is_beyond_chance(one.lost or 0, one.gained or 0)]
     if lost and outcome.refused is None:
         names = ", ".join(f"{one.name} ({_gain(one):.0f})" for one in sorted(lost, key=_gain)[:5])
         out.print(
-            f"[yellow]much accuracy lost:[/] {markup(names)}. More exemplars (--memory-per-class) or another "
-            f"method may help. To go back to the version before: {rollback_command(model)}",
+            f"[yellow]lost more than by chance:[/] {markup(names)}. To go back to the version before: "
+            f"{rollback_command(model)}",
             soft_wrap=True,
         )
     if outcome.refused is not None:
@@ -110,6 +117,17 @@ def show_outcome(model: Path, outcome: LessonOutcome, *, as_json: bool) -> None:
             f"{rollback_command(model, outcome.version)}",
             soft_wrap=True,
         )
+
+
+def _meaning(classes: Sequence[ClassAccuracy]) -> str:
+    """How many images the known classes have lost and gained, and whether that means anything."""
+    compared = [one for one in classes if one.lost is not None and one.gained is not None]
+    lost, gained = sum(one.lost or 0 for one in compared), sum(one.gained or 0 for one in compared)
+    if not compared or not lost + gained:
+        return ""
+    is_real = is_beyond_chance(lost, gained) or is_beyond_chance(gained, lost)
+    verdict = "more than chance" if is_real else "may be chance"
+    return f" ({lost} of {sum(one.images for one in compared)} images lost, {gained} gained: {verdict})"
 
 
 def rollback_command(model: Path, to: int | None = None) -> str:

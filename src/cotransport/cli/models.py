@@ -66,11 +66,18 @@ def learn(
         ),
     ],
     method: Annotated[
-        str | None, typer.Option(help="How to learn (see `methods`).", show_default="analytic on a frozen backbone, otherwise coil-tuned; later the model's")
+        str | None,
+        typer.Option(
+            help="How to learn (see `methods`).",
+            show_default="analytic on a frozen backbone, otherwise coil-tuned; later the model's",
+        ),
     ] = None,
     backbone: Annotated[
         str | None,
-        typer.Option(help="The network. It cannot be changed later.", show_default="a trial decides: efficientnet-lite0, or from scratch"),
+        typer.Option(
+            help="The network. It cannot be changed later.",
+            show_default="a trial decides: efficientnet-lite0, or from scratch",
+        ),
     ] = None,
     freeze: Annotated[
         bool | None,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from cotransport.data import LabelledImages
 from cotransport.data.memory import Memory
@@ -13,26 +16,60 @@ from cotransport.learner.prediction import Predictor
 from cotransport.learner.snapshots import restored
 from cotransport.lessons.images import labelled_images
 from cotransport.lessons.options import LessonOptions
-from cotransport.lessons.records import ClassAccuracy
+from cotransport.lessons.records import ClassAccuracy, Confusion
 from cotransport.model.store import ModelStore
 
+MOST_CONFUSIONS = 20
+"""Confusions that a report lists, at most."""
 
-def compare(before: Predictor | None, after: Predictor, held_out: Memory) -> list[ClassAccuracy]:
+
+class Comparison(NamedTuple):
+    """The accuracy of each class before and after a lesson, and what is confused after it."""
+
+    per_class: list[ClassAccuracy]
+    confusions: list[Confusion]
+
+
+def compare(before: Predictor | None, after: Predictor, held_out: Memory) -> Comparison:
     """Accuracy of each class on its held-out images, by the classifiers before and after a lesson.
 
     before : it may know fewer classes; None for a first lesson.
     """
     classes = after.state.classes
     test = held_out.labelled(classes)
-    counts = [0] * len(classes) if test is None else test.counts().tolist()
-    new_values = _accuracies(after, test, len(classes))
-    old_values: list[float | None] = [None] * len(classes)
-    if before is not None and test is not None:
-        known = len(before.state.classes)
-        old_values[:known] = _accuracies(before, test.take(torch.nonzero(test.labels < known).flatten()), known)
+    if test is None:
+        return Comparison([ClassAccuracy(name=name, images=0, before=None, after=None) for name in classes], [])
+    predicted = after.decision(test).argmax(dim=1)
+    right, known = predicted == test.labels, 0 if before is None else len(before.state.classes)
+    was_right, old = torch.zeros_like(right), torch.nonzero(test.labels < known).flatten()
+    if before is not None and len(old):
+        was_right[old] = before.decision(test.take(old)).argmax(dim=1) == test.labels[old]
+    found: list[ClassAccuracy] = []
+    for number, name in enumerate(classes):
+        own = test.labels == number
+        now, then = right[own], was_right[own]
+        is_old = number < known and len(now) > 0
+        found.append(
+            ClassAccuracy(
+                name=name,
+                images=len(now),
+                before=_percent(then) if is_old else None,
+                after=_percent(now),
+                lost=int((then & ~now).sum()) if is_old else None,
+                gained=int((now & ~then).sum()) if is_old else None,
+            )
+        )
+    return Comparison(found, _confusions(test, predicted))
+
+
+def _confusions(test: LabelledImages, predicted: Tensor) -> list[Confusion]:
+    """The most frequent confusions; of equally frequent ones, the first classes'."""
+    pairs = zip(test.labels.tolist(), predicted.tolist(), strict=True)
+    counted = Counter(pair for pair in pairs if pair[0] != pair[1])
+    most = sorted(counted, key=lambda pair: (-counted[pair], pair))[:MOST_CONFUSIONS]
     return [
-        ClassAccuracy(name=name, images=counts[number], before=old_values[number], after=new_values[number])
-        for number, name in enumerate(classes)
+        Confusion(name=test.classes[true], predicted=test.classes[wrong], images=counted[true, wrong])
+        for true, wrong in most
     ]
 
 
@@ -62,7 +99,9 @@ def _accuracies(predictor: Predictor, test: LabelledImages | None, classes: int)
     if test is None or not len(test):
         return [None] * classes
     correct = predictor.decision(test).argmax(dim=1) == test.labels
-    return [
-        100 * float(own.double().mean()) if len(own := correct[test.labels == number]) else None
-        for number in range(classes)
-    ]
+    return [_percent(correct[test.labels == number]) for number in range(classes)]
+
+
+def _percent(right: Tensor) -> float | None:
+    """The share of right answers in percent; None without answers."""
+    return 100 * float(right.double().mean()) if len(right) else None

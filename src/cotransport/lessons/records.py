@@ -25,6 +25,19 @@ class ClassAccuracy(_Record):
     before: float | None
     """None for a new class."""
     after: float | None
+    lost: int | None = None
+    """Held-out images that were recognised before and are not now; None for a new class."""
+    gained: int | None = None
+    """Held-out images that were not recognised before and are now; None for a new class."""
+
+
+class Confusion(_Record):
+    """Held-out images of one class that are taken for another one."""
+
+    name: str | int
+    """Their class."""
+    predicted: str | int
+    images: int
 
 
 class LessonRecord(_Record):
@@ -64,6 +77,12 @@ class LessonReport(_Record):
     """Points of accuracy that the classes known before have lost in this lesson; None for a first lesson. Every
     held-out image counts the same. The forgetting of an experiment is another measure: see `metrics.forgetting`."""
     times: dict[str, Any]
+    likely_loss: tuple[float, float] | None = None
+    """Between which points the true loss lies, with a probability of 95 %. None if it was not measured."""
+    macro_accuracy: float | None = None
+    """The mean of the classes' accuracies."""
+    confusions: list[Confusion] = []
+    """The most frequent confusions, most frequent first."""
 
 
 class LessonOutcome(NamedTuple):

@@ -26,12 +26,12 @@ from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.snapshots import restored, snapshot_of
 from cotransport.learner.state import State
 from cotransport.learner.suggestions import suggest
-from cotransport.lessons.comparison import compare
+from cotransport.lessons.chance import likely_loss
+from cotransport.lessons.comparison import Comparison, compare
 from cotransport.lessons.first_network import NetworkChoice, choose_network
 from cotransport.lessons.images import divide, merge_held_out, open_lesson_source, resized
 from cotransport.lessons.options import LessonOptions, lesson_settings, merge_choices
 from cotransport.lessons.records import (
-    ClassAccuracy,
     LessonOutcome,
     LessonRecord,
     LessonReport,
@@ -264,7 +264,7 @@ def _teach(
     before = Predictor(model.state, model.settings) if model.state and model.settings else None
     held_out = merge_held_out(model.snapshot, lesson.test, state.classes)
     state = _with_features(state, held_out, settings)
-    per_class = compare(before, Predictor(state, settings), held_out)
+    comparison = compare(before, Predictor(state, settings), held_out)
     record = LessonRecord(
         id=job.record.id,
         data=lesson.record.data,
@@ -274,7 +274,7 @@ def _teach(
         extended_classes=[name for name in lesson.train.classes if name in model.classes],
         epochs=job.last_progress.epochs if job.last_progress else None,
     )
-    report = _report(record, lesson.chosen, per_class, len(model.classes), time.perf_counter() - started)
+    report = _report(record, lesson.chosen, comparison, len(model.classes), time.perf_counter() - started)
     refused = _refusal(report, options.max_forgetting)
     metrics = report.model_dump(mode="json", by_alias=True)
     snapshot = replace(snapshot_of(state, settings), held_out=held_out, metrics=metrics)
@@ -302,8 +302,12 @@ def _with_features(state: State, held_out: Memory, settings: LearnerSettings) ->
 
 
 def _report(
-    lesson: LessonRecord, chosen: Mapping[str, Any], per_class: list[ClassAccuracy], known: int, seconds: float
+    lesson: LessonRecord, chosen: Mapping[str, Any], comparison: Comparison, known: int, seconds: float
 ) -> LessonReport:
+    per_class = comparison.per_class
+    tested = [one.after for one in per_class if one.after is not None]
+    compared = [one for one in per_class[:known] if one.lost is not None and one.gained is not None]
+    lost, gained = sum(one.lost or 0 for one in compared), sum(one.gained or 0 for one in compared)
     old_before = mean_accuracy(per_class[:known], "before")
     old_after = mean_accuracy(per_class[:known], "after")
     return LessonReport(
@@ -315,14 +319,21 @@ def _report(
         old_after=old_after,
         accuracy_lost=None if old_before is None or old_after is None else old_before - old_after,
         times={"seconds": seconds},
+        likely_loss=likely_loss(lost, gained, sum(one.images for one in compared)) if compared else None,
+        macro_accuracy=sum(tested) / len(tested) if tested else None,
+        confusions=comparison.confusions,
     )
 
 
 def _refusal(report: LessonReport, max_forgetting: float | None) -> str | None:
     """Why a version is not made current; None if it is."""
-    if max_forgetting is None or report.accuracy_lost is None or report.accuracy_lost <= max_forgetting:
+    if max_forgetting is None or report.accuracy_lost is None:
+        return None
+    least, most = report.likely_loss or (report.accuracy_lost, report.accuracy_lost)
+    if least <= max_forgetting:  # what chance alone can do is no reason
         return None
     return (
         f"the classes known before lose {report.accuracy_lost:.1f} points (from {report.old_before:.1f} to "
-        f"{report.old_after:.1f} %), and {max_forgetting:g} are allowed"
+        f"{report.old_after:.1f} %; likely between {least:.1f} and {most:.1f} points), and {max_forgetting:g} are "
+        "allowed"
     )

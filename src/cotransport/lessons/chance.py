@@ -1,0 +1,49 @@
+"""What chance alone can do to an accuracy that is measured on a few images. Nothing here needs torch."""
+
+from __future__ import annotations
+
+import math
+
+DEVIATIONS = 1.96
+"""Standard deviations of an interval that contains the true value with a probability of 95 %."""
+RARE = 0.05
+"""Probability below which a loss is not put down to chance."""
+
+
+def likely_accuracy(right: int, images: int) -> tuple[float, float]:
+    """Between which percentages the true accuracy lies, with a probability of 95 % (Wilson, 1927).
+
+    >>> [round(bound, 1) for bound in likely_accuracy(3, 3)], [round(bound) for bound in likely_accuracy(950, 1000)]
+    ([43.8, 100.0], [93, 96])
+    """
+    share, squared = right / images, DEVIATIONS**2 / images
+    centre = (share + squared / 2) / (1 + squared)
+    half = math.sqrt(share * (1 - share) * squared + squared**2 / 4) / (1 + squared)
+    return 100 * max(0.0, centre - half), 100 * min(1.0, centre + half)
+
+
+def likely_loss(lost: int, gained: int, images: int) -> tuple[float, float]:
+    """Between which points of accuracy the true loss lies, with a probability of 95 % (Agresti and Min, 2005).
+
+    Both accuracies are measured on the same images.
+
+    lost, gained : images that were recognised before and are not now, and the other way round.
+
+    >>> [round(bound, 1) for bound in likely_loss(0, 0, 20)], [round(bound) for bound in likely_loss(30, 2, 100)]
+    ([-8.9, 8.9], [18, 37])
+    """
+    lost_, gained_, images_ = lost + 0.5, gained + 0.5, images + 2
+    difference = lost_ - gained_
+    half = DEVIATIONS * math.sqrt(lost_ + gained_ - difference**2 / images_)
+    return 100 * (difference - half) / images_, 100 * (difference + half) / images_
+
+
+def is_beyond_chance(lost: int, gained: int) -> bool:
+    """Whether a loss of this size is rare if images are lost and gained at random (sign test).
+
+    >>> is_beyond_chance(4, 0), is_beyond_chance(5, 0), is_beyond_chance(5, 3), is_beyond_chance(0, 9)
+    (False, True, False, False)
+    """
+    changed = lost + gained
+    as_bad = sum(math.comb(changed, count) for count in range(lost, changed + 1))
+    return bool(as_bad < RARE * 2**changed)
