@@ -28,6 +28,7 @@ from cotransport.learner.state import State
 from cotransport.learner.suggestions import suggest
 from cotransport.lessons.chance import likely_loss
 from cotransport.lessons.comparison import Comparison, compare
+from cotransport.lessons.duplicates import without_copies
 from cotransport.lessons.first_network import NetworkChoice, choose_network
 from cotransport.lessons.images import divide, merge_held_out, open_lesson_source, resized
 from cotransport.lessons.options import LessonOptions, lesson_settings, merge_choices
@@ -179,6 +180,7 @@ def _prepare(
 
     images : in their own size.
     """
+    images = without_copies(images)
     divided = divide(images, model.classes, model.held_out, options.held_out)
     is_gpu = processes_for(options.device).device.type != "cpu"
     natural = fingerprint(images)
