@@ -19,8 +19,9 @@ from PIL import Image
 
 from cotransport import IncrementalClassifier
 from cotransport.data import examples
+from cotransport.lessons.comparison import Evaluation
 from cotransport.lessons.options import LessonOptions
-from cotransport.lessons.records import ClassAccuracy
+from cotransport.lessons.records import ClassAccuracy, Confidence
 from cotransport.lessons.teaching import learn
 from cotransport.model.store import ModelStore
 from cotransport.networks.efficientnet_lite import is_installed
@@ -220,6 +221,29 @@ def test_a_users_mistake_ends_in_one_message(words: list[str], message: str, com
 
 
 class TestPredict:
+    @pytest.mark.parametrize(("threshold", "unknown"), [(1.1, 3), (0.0, 0)])
+    def test_what_the_model_is_not_sure_of_is_unknown(
+        self, threshold: float, unknown: int, model: Command, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[float] = []
+
+        def limit(_: Path, at_least: float, __: int | None) -> float:
+            asked.append(at_least)
+            return threshold
+
+        monkeypatch.setattr("cotransport.lessons.information.answer_threshold", limit)
+        images = sorted(str(path) for path in Path("first").rglob("*.png"))[:3]
+        words = ("predict", "model", *images, "--unknown", "--at-least", "90", "--format")
+        lines = {form: model(*words, form)[1].splitlines() for form in ("table", "csv", "jsonl")}
+        assert asked == [0.9] * 3
+        assert sum("unknown (class" in line for line in lines["table"]) == unknown
+        assert sum(",unknown," in line for line in lines["csv"]) == unknown
+        assert sum('"unknown": true' in line for line in lines["jsonl"]) == unknown
+
+    def test_a_share_of_right_answers_is_a_percentage(self, model: Command) -> None:
+        code, printed = model("predict", "model", "first", "--unknown", "--at-least", "120")
+        assert (code, "give a percentage above 0, and at most 100" in printed) == (2, True)
+
     def test_files_folders_and_patterns(self, model: Command) -> None:
         one = next(Path("first").rglob("*.png"))
         code, printed = model("predict", "model", str(one), "first/class 1", "first/**/1*.png", "--format", "csv")
@@ -303,12 +327,16 @@ class TestEvaluate:
         many = [
             ClassAccuracy(name=f"class {number:02}", images=2, before=None, after=float(number)) for number in range(45)
         ]
-        monkeypatch.setattr("cotransport.lessons.comparison.evaluate", lambda *_, **__: many)
+        sure = Confidence(right=[0.4, 0.9, 0.95], wrong=[0.3])
+        monkeypatch.setattr("cotransport.lessons.comparison.evaluate", lambda *_, **__: Evaluation(many, sure))
         printed = cotransport("evaluate", "model")[1]
         assert "the 40 worst of 45 classes; --json has all" in printed
         assert "class 39" in printed
         assert "class 40" not in printed
         assert "22.0 % of 90 images" in printed
+        assert "probabilities and shares of right answers differ by 26.2 points on average" in printed
+        rows = [line.split() for line in printed.splitlines()]
+        assert ["95", "0.40", "75.0", "%", "100.0", "%"] in rows
 
 
 class TestInfo:

@@ -55,6 +55,6 @@ def test_large_images_are_made_small_without_a_gpu(tmp_path: Path) -> None:
     for number in range(4):
         path = tmp_path / "photos" / "ab"[number % 2] / f"{number}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (300, 200), (number, 0, 0)).save(path)
+        Image.new("RGB", (300, 200), (60 * number, 0, 0)).save(path)
     learn(tmp_path / "m", tmp_path / "photos", replace(QUICK, chosen={"backbone": "fast", "schedule": {"epochs": 1}}))
     assert IncrementalClassifier.load(tmp_path / "m").state_.image_size == 64

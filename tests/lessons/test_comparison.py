@@ -22,7 +22,7 @@ class TestCompare:
     def test_each_class_is_tested_by_both_classifiers(self, model: Path) -> None:
         before, after = (IncrementalClassifier.load(model, number) for number in (1, 2))
         held_out = ModelStore(model).read().held_out
-        found, confusions = compare(before.predictor(), after.predictor(), held_out)
+        found, confusions, *_ = compare(before.predictor(), after.predictor(), held_out)
         assert [(one.name, one.images) for one in found] == [(f"class {number}", 2) for number in range(4)]
         for number, images in enumerate(held_out.exemplars):
             assert found[number].after == 100 * np.mean(after.predict(images) == f"class {number}")
@@ -40,7 +40,7 @@ class TestCompare:
         clf = classifier("finetune").learn(blobs(2, 12)).learn(blobs(2, 12, first=2))
         test = blobs(4, 6, seed=8)
         held_out = Memory(tuple(test.images.take(torch.nonzero(test.labels == n).flatten()) for n in range(4)))
-        _, confusions = compare(None, clf.predictor(), held_out)
+        _, confusions, *_ = compare(None, clf.predictor(), held_out)
         predicted = clf.predict(test)
         counts = [one.images for one in confusions]
         assert counts == sorted(counts, reverse=True)
@@ -51,7 +51,7 @@ class TestCompare:
 
     def test_a_first_lesson_has_nothing_before_it(self, beginner: Path) -> None:
         clf = IncrementalClassifier.load(beginner)
-        found, _ = compare(None, clf.predictor(), ModelStore(beginner).read().held_out)
+        found, *_ = compare(None, clf.predictor(), ModelStore(beginner).read().held_out)
         assert [one.before for one in found] == [None, None]
         assert all(one.after is not None for one in found)
 
@@ -59,7 +59,7 @@ class TestCompare:
         before, after = (IncrementalClassifier.load(model, number).predictor() for number in (1, 2))
         images = ModelStore(model).read().held_out.exemplars
         held_out = Memory((images[0], images[1].first(0), images[2].first(0), images[3]))
-        found, _ = compare(before, after, held_out)
+        found, *_ = compare(before, after, held_out)
         assert [one.images for one in found] == [2, 0, 0, 2]
         assert [one.after is None for one in found] == [False, True, True, False]
         assert [one.before is None for one in found] == [False, True, True, True]
@@ -71,13 +71,14 @@ class TestEvaluate:
         store = ModelStore(model)
         report = read_report(store, store.manifest().version(2))
         assert report is not None
-        assert [one.after for one in evaluate(model)] == [one.after for one in report.per_class]
+        assert [one.after for one in evaluate(model).per_class] == [one.after for one in report.per_class]
 
     def test_an_earlier_version_can_be_evaluated(self, model: Path) -> None:
-        assert [one.name for one in evaluate(model, version=1)] == ["class 0", "class 1"]
+        assert [one.name for one in evaluate(model, version=1).per_class] == ["class 0", "class 1"]
 
     def test_other_data_can_be_evaluated(self, model: Path, first: Path) -> None:
-        found = evaluate(model, str(first))
+        found, confidence = evaluate(model, str(first))
+        assert len(confidence.right) + len(confidence.wrong) == 40
         assert [(one.name, one.images) for one in found] == [("class 0", 20), ("class 1", 20)]
         clf = IncrementalClassifier.load(model)
         assert mean_accuracy(found, "after") == pytest.approx(100 * clf.score(str(first)))
@@ -91,4 +92,4 @@ class TestEvaluate:
         classifier("replay").learn(blobs(2, 8)).save(tmp_path / "saved")
         with pytest.raises(ModelError, match="no images were held out"):
             evaluate(tmp_path / "saved")
-        assert len(evaluate(tmp_path / "saved", str(first))) == 2
+        assert len(evaluate(tmp_path / "saved", str(first)).per_class) == 2

@@ -345,7 +345,7 @@ def test_models_of_earlier_formats_can_be_read_used_and_taught(folder: Path, tmp
     assert clf.classes_.tolist() == expected["classes"]
     found = clf.predict_proba(blobs(len(expected["classes"]), 2, seed=5))
     np.testing.assert_allclose(found, expected["probabilities"], atol=1e-4)
-    assert [one.after for one in evaluate(model)] == expected["held_out"]
+    assert [one.after for one in evaluate(model).per_class] == expected["held_out"]
     assert [one["classes"] for one in describe(model)["versions"]] == [2, 4]
     clf.learn(blobs(1, 8, first=9)).save(model)
     assert clf.head == HeadSettings(linear_scale=0.2)

@@ -17,10 +17,14 @@ from cotransport.lessons.chance import is_beyond_chance
 
 if TYPE_CHECKING:
     from cotransport.learner.prediction import Prediction
-    from cotransport.lessons.records import ClassAccuracy, LessonOutcome
+    from cotransport.lessons.records import ClassAccuracy, Confidence, LessonOutcome
 
 SHOWN = 40
 """Rows of a table, at most."""
+UNKNOWN = "unknown"
+"""The answer for images of which the model is not sure enough."""
+WANTED = (90, 95, 99)
+"""Percentages of right answers for which the trade-off is shown."""
 SHOWN_CONFUSIONS = 3
 """Confusions that are printed, at most."""
 
@@ -52,13 +56,17 @@ def print_predictions(answers: Iterable[Prediction], form: Format, top: int) -> 
         failed += answer.error is not None
         if form is Format.jsonl:
             best = [{"class": name, "probability": share} for name, share in answer.classes]
-            print_json({"image": answer.path, "predictions": best, "error": answer.error}, indent=None)
+            values = {"image": answer.path, "predictions": best, "error": answer.error}
+            asked = {} if answer.is_unknown is None else {"unknown": answer.is_unknown}
+            print_json(values | asked, indent=None)
         elif form is Format.csv:
             cells = [cell for name, share in answer.classes for cell in (visible(name), f"{share:.6f}")]
+            cells[:1] = [UNKNOWN] if answer.is_unknown else cells[:1]
             writer.writerow([visible(answer.path), *cells, *[""] * (2 * top - len(cells)), visible(answer.error or "")])
         elif answer.error is None:
             for place, (name, share) in enumerate(answer.classes):
-                table.add_row("" if place else markup(visible(answer.path)), markup(name), f"{share:.3f}")
+                shown = f"{UNKNOWN} ({name}?)" if answer.is_unknown and not place else name
+                table.add_row("" if place else markup(visible(answer.path)), markup(shown), f"{share:.3f}")
         if answer.error is not None:
             err.print(f"[red]{markup(answer.error)}[/]", soft_wrap=True)
     if form is Format.table and table.rows:
@@ -128,6 +136,33 @@ def _meaning(classes: Sequence[ClassAccuracy]) -> str:
     is_real = is_beyond_chance(lost, gained) or is_beyond_chance(gained, lost)
     verdict = "more than chance" if is_real else "may be chance"
     return f" ({lost} of {sum(one.images for one in compared)} images lost, {gained} gained: {verdict})"
+
+
+def trade_off(confidence: Confidence) -> list[dict[str, float]]:
+    """For some shares of right answers: the probability from which on they are reached, and what is then answered."""
+    found: list[dict[str, float]] = []
+    images = len(confidence.right) + len(confidence.wrong)
+    for at_least in WANTED:
+        threshold = confidence.threshold(at_least / 100)
+        if threshold is not None:
+            answers, right = confidence.answered(threshold)
+            shares = {"answered": 100 * answers / images, "right": 100 * right / answers}
+            found.append({"at_least": at_least, "threshold": threshold} | shares)
+    return found
+
+
+def show_confidence(confidence: Confidence) -> None:
+    """Print how far probabilities can be trusted, and what `predict --unknown` would leave open."""
+    if confidence.error is None:
+        return
+    out.print(f"probabilities and shares of right answers differ by {confidence.error:.1f} points on average")
+    table = Table("predict --unknown --at-least", "from a probability of", "answered", "right", box=None)
+    for one in trade_off(confidence):
+        table.add_row(
+            f"{one['at_least']:g}", f"{one['threshold']:.2f}", percent(one["answered"]), percent(one["right"])
+        )
+    if table.rows:
+        out.print(table)
 
 
 def rollback_command(model: Path, to: int | None = None) -> str:

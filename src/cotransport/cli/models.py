@@ -20,7 +20,9 @@ from cotransport.cli.model_output import (
     percent,
     print_predictions,
     rollback_command,
+    show_confidence,
     show_outcome,
+    trade_off,
 )
 from cotransport.errors import ConfigError, DataError
 
@@ -183,12 +185,23 @@ def predict(
         Format, typer.Option("--format", help="A table for people, JSON lines or CSV for programs.")
     ] = Format.table,
     as_json: Annotated[bool, typer.Option("--json", metavar=FLAG, help="The same as --format jsonl.")] = False,
+    unknown: Annotated[
+        bool, typer.Option("--unknown", metavar=FLAG, help="Answer `unknown` where the model is not sure enough.")
+    ] = False,
+    at_least: Annotated[
+        float, typer.Option(help="With --unknown: percentage of the other answers that should be right.")
+    ] = 95.0,
     version: Annotated[int | None, typer.Option(help="The version to use.", show_default="the current one")] = None,
 ) -> None:
     """Predict the class of each image.
 
     A file that is not an image is reported, and the others are still predicted (exit code 1).
+
+    With --unknown, images whose most likely class has a low probability are `unknown`. How low is decided on the
+    held-out images of the lessons.
     """
+    if not 0 < at_least <= 100:
+        raise typer.BadParameter(f"--at-least {at_least:g}: give a percentage above 0, and at most 100")
     if as_json and form is Format.csv:
         raise typer.BadParameter("--json and --format csv are mutually exclusive")
     from cotransport.cli.progress import with_bar
@@ -203,7 +216,13 @@ def predict(
     for word in empty:
         err.print(f"[red]{markup(word)}: no images there[/]", soft_wrap=True)
     predictor = Predictor(*restored(ModelStore(model).read(version)))
-    answers = predict_files(predictor, paths, top)
+    threshold = None
+    if unknown:
+        from cotransport.lessons.information import answer_threshold
+
+        threshold = answer_threshold(model, at_least / 100, version)
+        err.print(f"unknown: below a probability of {threshold:.2f}", style="dim")
+    answers = predict_files(predictor, paths, top, threshold)
     if form is Format.table or not out.is_terminal:  # otherwise the answers themselves show the progress
         answers = with_bar(answers, len(paths), err)
     failed = print_predictions(answers, form, top)
@@ -246,7 +265,7 @@ def evaluate(
     if options.data and data is None:
         raise ConfigError("--set data: the held-out images have no settings. Leave it out, or give DATA")
     with err.status("reading images"):
-        classes = measure(model, data, version=version, options=options)
+        classes, confidence = measure(model, data, version=version, options=options)
     accuracy, images = mean_accuracy(classes, "after"), sum(one.images for one in classes)
     if as_json:
         print_json(
@@ -254,6 +273,8 @@ def evaluate(
                 "accuracy": accuracy,
                 "images": images,
                 "per_class": [{"name": one.name, "images": one.images, "accuracy": one.after} for one in classes],
+                "calibration_error": confidence.error,
+                "unknown": trade_off(confidence),
             }
         )
         return
@@ -265,6 +286,7 @@ def evaluate(
     if len(classes) > SHOWN:
         out.print(f"the {SHOWN} worst of {len(classes)} classes; --json has all", style="dim")
     out.print(f"[bold]{percent(accuracy)}[/] of {images:,} images")
+    show_confidence(confidence)
 
 
 @app.command(epilog="Example: [bold]cotransport info model[/]")

@@ -29,18 +29,19 @@ TOLERANCE = 1e-3
 class _Exported(nn.Module):
     """From decoded square images to probabilities, by the head or by the nearest class mean."""
 
-    def __init__(self, network: Network, means: Tensor | None, scale: float, *, flip: bool) -> None:
+    def __init__(self, network: Network, means: Tensor | None, scale: float, *, flip: bool, temperature: float) -> None:
         super().__init__()
-        self.network, self.scale, self.flip = network, scale, flip
+        self.network, self.scale, self.flip, self.temperature = network, scale, flip, temperature
         self.means = None if means is None else nn.Parameter(means, requires_grad=False)
 
     def forward(self, images: Tensor) -> Tensor:
         """Uint8 (n, size, size, 3) -> float32 (n, classes)."""
         pixels = images.permute(0, 3, 1, 2).float()
         output = mirrored_mean(self.network, pixels) if self.flip else self.network(pixels)
-        if self.means is None:
-            return F.softmax(output.logits, dim=1)
-        return F.softmax(self.scale * F.linear(F.normalize(output.features), self.means), dim=1)
+        scores = output.logits
+        if self.means is not None:
+            scores = self.scale * F.linear(F.normalize(output.features), self.means)
+        return F.softmax(scores / self.temperature, dim=1)
 
 
 def export(predictor: Predictor, path: Path) -> None:
@@ -63,8 +64,10 @@ def export(predictor: Predictor, path: Path) -> None:
             "the nearest class mean needs an exemplar of every class, and some have none. Give images of them with "
             "--known-classes extend"
         )
-    network, flip = state.network.frozen().cpu().float(), predictor.settings.prediction.flip
-    module = _Exported(network, means, predictor.mean_scale, flip=flip).eval()
+    network, settings = state.network.frozen().cpu().float(), predictor.settings.prediction
+    module = _Exported(
+        network, means, predictor.mean_scale, flip=settings.flip, temperature=settings.temperature
+    ).eval()
     shape = (2, state.image_size, state.image_size, 3)
     images = torch.randint(256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     with warnings.catch_warnings(), torch.no_grad(), atomic_write(path) as beside:

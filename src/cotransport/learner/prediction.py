@@ -85,7 +85,11 @@ class Predictor:
 
     def probabilities(self, images: object) -> Tensor:
         """Probability of each class (n, classes), in float64."""
-        return F.softmax(self.decision(images).double(), dim=1)
+        return self.calibrated(self.decision(images))
+
+    def calibrated(self, scores: Tensor) -> Tensor:
+        """Probabilities (n, classes), in float64, from scores (n, classes)."""
+        return F.softmax(scores.double() / self.settings.prediction.temperature, dim=1)
 
     @cached_property
     def class_means(self) -> Tensor | None:
@@ -110,10 +114,17 @@ class Prediction(NamedTuple):
     classes: tuple[tuple[Label, float], ...]
     """With their probabilities, most likely first."""
     error: str | None = None
+    is_unknown: bool | None = None
+    """Whether even the most likely class is too unlikely; None if that was not asked."""
 
 
-def predict_files(predictor: Predictor, paths: Sequence[Path], top: int = 1) -> Iterator[Prediction]:
-    """Predictions for image files, in the same order. A file that is not an image does not stop the others."""
+def predict_files(
+    predictor: Predictor, paths: Sequence[Path], top: int = 1, threshold: float | None = None
+) -> Iterator[Prediction]:
+    """Predictions for image files, in the same order. A file that is not an image does not stop the others.
+
+    threshold : the lowest probability of an answer. Images without one are unknown. By default, none is.
+    """
     names, errors = predictor.state.classes, dict[int, DataError]()
     size, crop = predictor.state.image_size, predictor.settings.prediction.crop
     for rows, images in evaluation_squares(paths, size, errors.__setitem__, crop=crop):
@@ -124,4 +135,5 @@ def predict_files(predictor: Predictor, paths: Sequence[Path], top: int = 1) -> 
                 yield Prediction(str(paths[place]), (), str(errors.pop(place)))
             else:
                 best = zip((names[number] for number in own_numbers), own_probabilities, strict=True)
-                yield Prediction(str(paths[place]), tuple(best))
+                is_unknown = None if threshold is None else own_probabilities[0] < threshold
+                yield Prediction(str(paths[place]), tuple(best), is_unknown=is_unknown)

@@ -8,15 +8,17 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from cotransport.data import LabelledImages
 from cotransport.data.memory import Memory
 from cotransport.errors import ModelError
 from cotransport.learner.prediction import Predictor
 from cotransport.learner.snapshots import restored
+from cotransport.lessons.confidence import fit_temperature, measure_confidence
 from cotransport.lessons.images import labelled_images
 from cotransport.lessons.options import LessonOptions
-from cotransport.lessons.records import ClassAccuracy, Confusion
+from cotransport.lessons.records import ClassAccuracy, Confidence, Confusion
 from cotransport.model.store import ModelStore
 
 MOST_CONFUSIONS = 20
@@ -28,6 +30,10 @@ class Comparison(NamedTuple):
 
     per_class: list[ClassAccuracy]
     confusions: list[Confusion]
+    temperature: float
+    """The temperature that suits the held-out images."""
+    confidence: Confidence | None
+    """At that temperature; None without held-out images."""
 
 
 def compare(before: Predictor | None, after: Predictor, held_out: Memory) -> Comparison:
@@ -38,8 +44,11 @@ def compare(before: Predictor | None, after: Predictor, held_out: Memory) -> Com
     classes = after.state.classes
     test = held_out.labelled(classes)
     if test is None:
-        return Comparison([ClassAccuracy(name=name, images=0, before=None, after=None) for name in classes], [])
-    predicted = after.decision(test).argmax(dim=1)
+        return Comparison(
+            [ClassAccuracy(name=name, images=0, before=None, after=None) for name in classes], [], 1.0, None
+        )
+    scores = after.decision(test)
+    predicted = scores.argmax(dim=1)
     right, known = predicted == test.labels, 0 if before is None else len(before.state.classes)
     was_right, old = torch.zeros_like(right), torch.nonzero(test.labels < known).flatten()
     if before is not None and len(old):
@@ -59,7 +68,9 @@ def compare(before: Predictor | None, after: Predictor, held_out: Memory) -> Com
                 gained=int((now & ~then).sum()) if is_old else None,
             )
         )
-    return Comparison(found, _confusions(test, predicted))
+    temperature = fit_temperature(scores, test.labels)
+    confidence = measure_confidence(F.softmax(scores.double() / temperature, dim=1), test.labels)
+    return Comparison(found, _confusions(test, predicted), temperature, confidence)
 
 
 def _confusions(test: LabelledImages, predicted: Tensor) -> list[Confusion]:
@@ -73,9 +84,16 @@ def _confusions(test: LabelledImages, predicted: Tensor) -> list[Confusion]:
     ]
 
 
+class Evaluation(NamedTuple):
+    """The accuracy of each class that has images, and how far the probabilities can be trusted."""
+
+    per_class: list[ClassAccuracy]
+    confidence: Confidence
+
+
 def evaluate(
     folder: Path, data: str | None = None, *, version: int | None = None, options: LessonOptions = LessonOptions()
-) -> list[ClassAccuracy]:
+) -> Evaluation:
     """Accuracy of each class on its held-out images, or on other data: on its test images if it has some."""
     snapshot = ModelStore(folder).read(version)
     predictor = Predictor(*restored(snapshot, device=options.device))
@@ -85,21 +103,14 @@ def evaluate(
         test = held_out
     else:
         raise ModelError(f"{folder}: no images were held out. Give a folder with a subfolder of images per class")
-    counts = test.counts().tolist()
-    accuracies = _accuracies(predictor, test, len(snapshot.classes))
-    return [
-        ClassAccuracy(name=name, images=counts[number], before=None, after=accuracies[number])
+    scores = predictor.decision(test)
+    right = scores.argmax(dim=1) == test.labels
+    found = [
+        ClassAccuracy(name=name, images=len(own), before=None, after=_percent(own))
         for number, name in enumerate(snapshot.classes)
-        if counts[number]
+        if len(own := right[test.labels == number])
     ]
-
-
-def _accuracies(predictor: Predictor, test: LabelledImages | None, classes: int) -> list[float | None]:
-    """Accuracy of each class in percent; None for a class without images."""
-    if test is None or not len(test):
-        return [None] * classes
-    correct = predictor.decision(test).argmax(dim=1) == test.labels
-    return [_percent(correct[test.labels == number]) for number in range(classes)]
+    return Evaluation(found, measure_confidence(predictor.calibrated(scores), test.labels))
 
 
 def _percent(right: Tensor) -> float | None:

@@ -80,6 +80,26 @@ def rollback(path: Path, to: int | None = None) -> tuple[int, int]:
     return current, target
 
 
+def answer_threshold(path: Path, at_least: float, version: int | None = None) -> float:
+    """The lowest probability of an answer, so that this share of all answers to the held-out images is right."""
+    folder = ModelFolder(path)
+    manifest = folder.manifest()
+    number = manifest.current if version is None else version
+    report = None if number is None else read_report(folder, manifest.version(number))
+    if report is None or report.confidence is None:
+        raise ModelError(
+            f"{path}: no answers to held-out images are known, so it cannot tell what is unknown. Teach it one more "
+            "lesson with `cotransport learn`"
+        )
+    threshold = report.confidence.threshold(at_least)
+    if threshold is None:
+        raise ModelError(
+            f"{path}: there is no probability from which on {100 * at_least:g} % of the answers to the held-out images "
+            "are right. Ask for less"
+        )
+    return threshold
+
+
 def _unfinished_lesson(folder: ModelFolder, finished: set[str]) -> str | None:
     """The name of the images of a lesson that was started and not finished; None if there is no such lesson."""
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
@@ -10,6 +11,9 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from cotransport.errors import ModelError
 from cotransport.model.folder import ModelFolder
 from cotransport.model.manifest import VersionRecord
+
+CALIBRATION_PARTS = 10
+"""Parts into which answers are divided by their probability, to compare it with the share of right ones."""
 
 
 class _Record(BaseModel):
@@ -38,6 +42,52 @@ class Confusion(_Record):
     """Their class."""
     predicted: str | int
     images: int
+
+
+class Confidence(_Record):
+    """The probabilities of answers to the held-out images, in ascending order."""
+
+    right: list[float]
+    wrong: list[float]
+
+    @property
+    def error(self) -> float | None:
+        """Mean difference between the probability and the share of right answers in ten equal parts, in points.
+
+        None without answers.
+        """
+        answers = self._answers()
+        if not answers:
+            return None
+        bounds = [round(part * len(answers) / CALIBRATION_PARTS) for part in range(CALIBRATION_PARTS + 1)]
+        gaps = [
+            abs(sum(probability - is_right for probability, is_right in answers[first:last]))
+            for first, last in pairwise(bounds)
+        ]
+        return 100 * sum(gaps) / len(answers)
+
+    def threshold(self, at_least: float) -> float | None:
+        """The lowest probability from which on this share of the answers is right; None if there is none.
+
+        >>> Confidence(right=[0.3, 0.6, 0.8, 0.9], wrong=[0.4, 0.5]).threshold(0.8)
+        0.6
+        """
+        right, found = 0, None
+        answers = self._answers()[::-1]
+        for count, (probability, is_right) in enumerate(answers, 1):
+            right += is_right
+            is_last = count == len(answers) or answers[count][0] < probability  # of equal ones, all count
+            if is_last and right >= at_least * count:
+                found = probability
+        return found
+
+    def answered(self, threshold: float) -> tuple[int, int]:
+        """The number of answers from a probability on, and how many of them are right."""
+        right, wrong = (sum(one >= threshold for one in part) for part in (self.right, self.wrong))
+        return right + wrong, right
+
+    def _answers(self) -> list[tuple[float, bool]]:
+        return sorted([(one, True) for one in self.right] + [(one, False) for one in self.wrong])
 
 
 class LessonRecord(_Record):
@@ -83,6 +133,8 @@ class LessonReport(_Record):
     """The mean of the classes' accuracies."""
     confusions: list[Confusion] = []
     """The most frequent confusions, most frequent first."""
+    confidence: Confidence | None = None
+    """None if it was not measured."""
 
 
 class LessonOutcome(NamedTuple):

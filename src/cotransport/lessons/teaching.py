@@ -279,7 +279,11 @@ def _teach(
     report = _report(record, lesson.chosen, comparison, len(model.classes), time.perf_counter() - started)
     refused = _refusal(report, options.max_forgetting)
     metrics = report.model_dump(mode="json", by_alias=True)
-    snapshot = replace(snapshot_of(state, settings), held_out=held_out, metrics=metrics)
+    if "temperature" not in lesson.chosen.get("prediction", {}):
+        calibrated = settings.prediction.model_copy(update={"temperature": comparison.temperature})
+        settings = replace(settings, prediction=calibrated)
+    stored = snapshot_of(state, settings)
+    snapshot = replace(stored, held_out=held_out, metrics=metrics)
 
     def write() -> int:
         number = store.write(snapshot, parent=model.current, refused=refused)
@@ -324,6 +328,7 @@ def _report(
         likely_loss=likely_loss(lost, gained, sum(one.images for one in compared)) if compared else None,
         macro_accuracy=sum(tested) / len(tested) if tested else None,
         confusions=comparison.confusions,
+        confidence=comparison.confidence,
     )
 
 

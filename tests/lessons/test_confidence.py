@@ -1,0 +1,114 @@
+"""Probabilities that can be trusted, and thresholds below which an answer is unknown."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from cotransport import IncrementalClassifier
+from cotransport.errors import ModelError
+from cotransport.lessons.confidence import FEWEST_IMAGES, HIGHEST, LOWEST, fit_temperature, measure_confidence
+from cotransport.lessons.information import answer_threshold
+from cotransport.lessons.records import Confidence, read_report
+from cotransport.model.store import ModelStore
+from tests.conftest import blobs, classifier
+from tests.lessons.helpers import QUICK, choose, learn
+
+
+def answers(images: int, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores, and labels that are drawn from their softmax at a temperature."""
+    random = torch.Generator().manual_seed(0)
+    scores = 4 * torch.randn(images, 5, generator=random)
+    labels = torch.multinomial(F.softmax(scores / temperature, dim=1), 1, generator=random)[:, 0]
+    return scores, labels
+
+
+class TestTemperature:
+    @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+    def test_finds_the_one_that_the_answers_were_drawn_with(self, temperature: float) -> None:
+        assert fit_temperature(*answers(5000, temperature)) == pytest.approx(temperature, rel=0.05)
+
+    def test_against_a_fine_grid(self) -> None:
+        """Twin: the smallest of many losses."""
+        scores, labels = answers(60, 2.0)
+        doubt = 1 / 62
+        targets = F.one_hot(labels, 5) * (1 - doubt) + (1 - F.one_hot(labels, 5)) * doubt / 4
+        grid = torch.logspace(math.log10(LOWEST), math.log10(HIGHEST), 4001, dtype=torch.float64)
+        losses = [-(targets * F.log_softmax(scores.double() / one, dim=1)).sum(dim=1).mean() for one in grid]
+        expected = grid[int(torch.tensor(losses).argmin())]
+        assert fit_temperature(scores, labels) == pytest.approx(float(expected), rel=0.003)
+
+    def test_right_answers_alone_do_not_make_certain(self) -> None:
+        scores = torch.eye(3).repeat(10, 1)
+        found = fit_temperature(scores, torch.arange(3).repeat(10))
+        assert LOWEST < found < 1
+        assert F.softmax(scores / found, dim=1).max() == pytest.approx(31 / 32, abs=1e-3)
+
+    def test_few_images_and_a_single_class_change_nothing(self) -> None:
+        scores, labels = answers(FEWEST_IMAGES - 1, 3.0)
+        assert fit_temperature(scores, labels) == 1.0
+        assert fit_temperature(torch.zeros(50, 1), torch.zeros(50, dtype=torch.int64)) == 1.0
+
+
+class TestConfidence:
+    def test_is_the_probability_of_each_answer(self) -> None:
+        probabilities = torch.tensor([[0.9, 0.1], [0.7, 0.3], [0.2, 0.8]])
+        found = measure_confidence(probabilities, torch.tensor([0, 1, 1]))
+        assert (found.right, found.wrong) == ([0.8, 0.9], [0.7])
+
+    def test_its_error_by_hand(self) -> None:
+        """Each of ten parts has one answer: |0.9 - 1| for eight of them, |0.6 - 0| for two."""
+        found = Confidence(right=[0.9] * 8, wrong=[0.6] * 2)
+        assert found.error == pytest.approx((8 * 10 + 2 * 60) / 10)
+        assert Confidence(right=[], wrong=[]).error is None
+
+    @pytest.mark.parametrize(
+        ("at_least", "threshold", "answered"), [(0.5, 0.2, (6, 4)), (0.7, 0.5, (5, 4)), (0.99, 0.8, (3, 3))]
+    )
+    def test_a_threshold_is_the_lowest_that_keeps_enough_answers_right(
+        self, at_least: float, threshold: float, answered: tuple[int, int]
+    ) -> None:
+        found = Confidence(right=[0.5, 0.8, 0.9, 0.9], wrong=[0.2, 0.6])
+        assert found.threshold(at_least) == threshold
+        assert found.answered(threshold) == answered
+
+    def test_equal_probabilities_are_not_separated(self) -> None:
+        assert Confidence(right=[0.7, 0.7, 0.7], wrong=[0.7]).threshold(0.9) is None
+        assert Confidence(right=[0.7, 0.7, 0.7], wrong=[0.7]).threshold(0.75) == 0.7
+        assert Confidence(right=[], wrong=[]).threshold(0.5) is None
+
+
+class TestModel:
+    def test_a_lesson_calibrates_its_probabilities(self, tmp_path: Path, first: Path) -> None:
+        """Half of the images are held out: 20 of them are enough."""
+        learn(tmp_path / "m", first, replace(QUICK, held_out=0.5))
+        store = ModelStore(tmp_path / "m")
+        clf, held_out = IncrementalClassifier.load(tmp_path / "m"), store.read().held_out.labelled(store.read().classes)
+        assert held_out is not None
+        expected = fit_temperature(clf.scores(held_out).head, held_out.labels)
+        assert clf.prediction.temperature == pytest.approx(expected)
+        assert expected != 1.0
+        report = read_report(store, store.manifest().version(1))
+        assert report is not None
+        highest = clf.predict_proba(held_out).max(axis=1)
+        assert report.confidence is not None
+        assert sorted([*report.confidence.right, *report.confidence.wrong]) == pytest.approx(sorted(highest), abs=1e-4)
+
+    def test_a_chosen_temperature_stays(self, tmp_path: Path, first: Path) -> None:
+        learn(tmp_path / "m", first, choose(prediction={"temperature": 3.0}))
+        assert IncrementalClassifier.load(tmp_path / "m").prediction.temperature == 3.0
+
+    def test_thresholds_come_from_the_lesson(self, model: Path, tmp_path: Path) -> None:
+        store = ModelStore(model)
+        report = read_report(store, store.manifest().version(2))
+        assert report is not None
+        assert report.confidence is not None
+        assert answer_threshold(model, 0.01) == report.confidence.threshold(0.01)
+        classifier("replay").learn(blobs(2, 8)).save(tmp_path / "saved")
+        with pytest.raises(ModelError, match="no answers to held-out images are known"):
+            answer_threshold(tmp_path / "saved", 0.9)
