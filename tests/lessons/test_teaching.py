@@ -113,6 +113,7 @@ class TestLearn:
         weights = (store.version_folder(version) / "weights.safetensors" for version in (1, outcome.version))
         whole, head = (path.stat().st_size for path in weights)
         assert head < whole / 10  # the backbone is stored once
+        assert (outcome.report.lesson.kept, outcome.report.lesson.held_out) == (8, 4)
         accuracies = {one.name: one.after for one in evaluate(beginner).per_class}
         assert accuracies == {one.name: one.after for one in outcome.report.per_class}
 

@@ -108,6 +108,11 @@ def show_outcome(model: Path, outcome: LessonOutcome, *, as_json: bool) -> None:
             + _meaning(report.per_class)
         )
     out.print("; ".join(words), soft_wrap=True)
+    lesson = report.lesson
+    if lesson.kept is not None and lesson.held_out is not None:
+        kept = f"{lesson.kept:,}" if lesson.kept else "none"
+        images = f"{kept} of the {lesson.images:,} training images, and {lesson.held_out:,} held-out images"
+        out.print(f"kept in the model folder: {images}", soft_wrap=True, style="dim")
     if report.confusions:
         worst = [f"{one.name} as {one.predicted} ({one.images})" for one in report.confusions[:SHOWN_CONFUSIONS]]
         out.print(f"most often confused: {markup(', '.join(worst))}", soft_wrap=True, style="dim")

@@ -106,6 +106,10 @@ class LessonRecord(_Record):
     """Known classes that got more images."""
     epochs: int | None = None
     """None if nothing was trained."""
+    kept: int | None = None
+    """The number of exemplars of the taught classes that the model keeps; None if it was not recorded."""
+    held_out: int | None = None
+    """The number of this lesson's images that the model keeps for testing; None if it was not recorded."""
 
 
 class LessonReport(_Record):

@@ -275,6 +275,10 @@ def _teach(
         new_classes=[name for name in lesson.train.classes if name not in model.classes],
         extended_classes=[name for name in lesson.train.classes if name in model.classes],
         epochs=job.last_progress.epochs if job.last_progress else None,
+        kept=sum(len(state.memory.exemplars[state.classes.index(name)]) for name in lesson.train.classes)
+        if len(state.memory)
+        else 0,
+        held_out=len(lesson.test),
     )
     report = _report(record, lesson.chosen, comparison, len(model.classes), time.perf_counter() - started)
     refused = _refusal(report, options.max_forgetting)
