@@ -340,6 +340,13 @@ class TestEvaluate:
 
 
 class TestInfo:
+    def test_a_damaged_current_version_does_not_hide_the_others(self, model: Command) -> None:
+        Path("model/versions/0001/model.json").write_text("{}")
+        code, printed = model("info", "model")
+        assert code == 0
+        assert "model: version 1 is damaged; choose another with cotransport rollback model --to VERSION" in printed
+        assert "version 1 is damaged: model/versions/0001/model.json: damaged" in printed
+
     def test_a_model_and_its_versions(self, model: Command) -> None:
         code, printed = model("info", "model")
         assert code == 0

@@ -10,7 +10,7 @@ import torch
 
 from cotransport import IncrementalClassifier
 from cotransport.data.memory import Memory
-from cotransport.errors import DataError, ModelError
+from cotransport.errors import CotransportWarning, DataError, ModelError
 from cotransport.lessons.comparison import compare, evaluate
 from cotransport.lessons.records import mean_accuracy, read_report
 from cotransport.model.store import ModelStore
@@ -87,6 +87,19 @@ class TestEvaluate:
         strange = write(blobs(1, 2, first=9), tmp_path / "strange")
         with pytest.raises(DataError, match="the class 'class 9' was never learned"):
             evaluate(model, str(strange))
+
+    def test_an_earlier_version_skips_what_it_does_not_know(self, model: Path, tmp_path: Path) -> None:
+        both = write(blobs(4, 5, seed=7), tmp_path / "both")
+        with pytest.warns(
+            CotransportWarning, match="2 classes are not known to this version and left out: class 2, class 3"
+        ):
+            found = evaluate(model, str(both), version=1).per_class
+        assert [(one.name, one.images) for one in found] == [("class 0", 5), ("class 1", 5)]
+        old = write(blobs(2, 5, seed=7), tmp_path / "old")
+        assert found == evaluate(model, str(old), version=1).per_class
+        strange = write(blobs(1, 2, first=9), tmp_path / "strange")
+        with pytest.raises(DataError, match="the class 'class 9' was never learned"):
+            evaluate(model, str(strange), version=1)
 
     def test_a_model_without_held_out_images_needs_data(self, tmp_path: Path, first: Path) -> None:
         classifier("replay").learn(blobs(2, 8)).save(tmp_path / "saved")

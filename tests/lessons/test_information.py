@@ -74,10 +74,12 @@ class TestDescribe:
         with pytest.raises(ModelError, match=r"0002/metrics\.json"):
             rollback(model, 2)
 
-    def test_a_damaged_current_version_is_an_error(self, model: Path) -> None:
+    def test_a_damaged_current_version_does_not_hide_the_others(self, model: Path) -> None:
         (model / "versions" / "0002" / "model.json").write_text("{}")
-        with pytest.raises(ModelError, match=r"0002/model\.json: damaged"):
-            describe(model)
+        facts = describe(model)
+        assert (facts["current"], facts["method"], facts["image_size"], facts["classes"]) == (2, None, None, [])
+        assert [one["damaged"] is None for one in facts["versions"]] == [True, False]
+        assert "0002/model.json: damaged" in facts["versions"][1]["damaged"]
 
     @pytest.mark.parametrize("backbone", [3, {"name": "fast", "wings": 2}])
     def test_settings_that_cannot_be_used_are_the_models_fault(self, backbone: object, model: Path) -> None:

@@ -298,13 +298,21 @@ def info(model: Model, as_json: AsJson = False) -> None:
     if as_json:
         print_json(facts)
         return
+    if facts["method"] is None:
+        state = "no version is current" if facts["current"] is None else f"version {facts['current']} is damaged"
+        out.print(
+            f"[bold]{markup(model)}[/]: [red]{state}[/]; choose another with {rollback_command(model)} --to VERSION",
+            soft_wrap=True,
+        )
     size = facts["image_size"]
-    out.print(
-        f"[bold]{markup(model)}[/]: version {facts['current']}, {len(facts['classes'])} classes, "
-        f"{markup(facts['method'])} with the backbone {markup(facts['backbone'])}, {size} x {size} pixels\n"
-        f"{facts['exemplars']:,} exemplars, {facts['held_out']:,} held-out images; {file_size(facts['bytes'])} in all",
-        soft_wrap=True,
-    )
+    if size is not None:
+        exemplars, held_out = facts["exemplars"], facts["held_out"]
+        out.print(
+            f"[bold]{markup(model)}[/]: version {facts['current']}, {len(facts['classes'])} classes, "
+            f"{markup(facts['method'])} with the backbone {markup(facts['backbone'])}, {size} x {size} pixels\n"
+            f"{exemplars:,} exemplars, {held_out:,} held-out images; {file_size(facts['bytes'])} in all",
+            soft_wrap=True,
+        )
     table = Table("", "version", "from", "classes", "accuracy", "accuracy lost", "size", "made", box=None)
     latest = facts["versions"][-SHOWN:]
     for one in latest:

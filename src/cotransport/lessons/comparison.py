@@ -98,7 +98,7 @@ def evaluate(
     snapshot = ModelStore(folder).read(version)
     predictor = Predictor(*restored(snapshot, device=options.device))
     if data is not None:
-        test = labelled_images(snapshot, data, options)
+        test = labelled_images(snapshot, data, options, skip_unknown=version is not None)
     elif (held_out := snapshot.held_out.labelled(snapshot.classes)) is not None:
         test = held_out
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -21,7 +22,7 @@ from cotransport.data import (
 from cotransport.data.fingerprint import image_digest
 from cotransport.data.memory import Memory
 from cotransport.data.splits import Splits, hold_out
-from cotransport.errors import ConfigError, DataError
+from cotransport.errors import ConfigError, CotransportWarning, DataError
 from cotransport.lessons.options import LessonOptions
 from cotransport.model.snapshot import Snapshot
 from cotransport.settings.sections import Data
@@ -81,16 +82,29 @@ def merge_held_out(before: Snapshot | None, test: LabelledImages, classes: Seque
     return Memory(tuple(parts))
 
 
-def labelled_images(snapshot: Snapshot, data: str, options: LessonOptions) -> LabelledImages:
-    """Labelled images of a model's classes: a source's test images if it has some, otherwise all of its images."""
+def labelled_images(
+    snapshot: Snapshot, data: str, options: LessonOptions, *, skip_unknown: bool = False
+) -> LabelledImages:
+    """Labelled images of a model's classes: a source's test images if it has some, otherwise all of its images.
+
+    skip_unknown : leave images of other classes out, with a warning. Otherwise they are an error.
+    """
     known = snapshot.classes
     source = open_lesson_source(data, snapshot.image_size, options)
     unknown = [name for name in source.classes if name not in known]
-    if unknown:
+    if unknown and not (skip_unknown and len(unknown) < len(source.classes)):
         some = ", ".join(str(name) for name in known[:12]) + (", ..." if len(known) > 12 else "")
         raise DataError(f"the class {unknown[0]!r} was never learned. Leave it out. Known: {some}")
     train, test = source.splits()
-    return (train if test is None else test).renumbered(known)
+    found = train if test is None else test
+    if unknown:
+        names = ", ".join(str(name) for name in unknown[:5]) + (", ..." if len(unknown) > 5 else "")
+        which = "1 class is" if len(unknown) == 1 else f"{len(unknown)} classes are"
+        message = f"{which} not known to this version and left out: {names}"
+        warnings.warn(message, CotransportWarning, stacklevel=2)
+        is_known = torch.tensor([name in known for name in found.classes])[found.labels]
+        found = found.take(torch.nonzero(is_known).flatten())
+    return found.renumbered(known)
 
 
 def _without(data: LabelledImages, others: Memory) -> LabelledImages:

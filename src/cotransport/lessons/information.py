@@ -16,7 +16,10 @@ from cotransport.settings.validation import validated
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """A model and its versions as plain values. A damaged version is listed with what is wrong with it."""
+    """A model and its versions as plain values. A damaged version is listed with what is wrong with it.
+
+    If the current version is damaged, or none is current, nothing is known of its method, backbone and classes.
+    """
     folder = ModelFolder(path)
     manifest = folder.manifest()
     finished: set[str] = set()
@@ -45,18 +48,15 @@ def describe(path: Path) -> dict[str, Any]:
         versions.append(entry)
         if report is not None:
             finished.add(report.lesson.id)
-    if manifest.current not in facts:
-        broken = [entry["damaged"] for entry in versions if entry["version"] == manifest.current]
-        raise ModelError(broken[0] if broken else f"{path}: no version is current. Choose one with rollback --to")
-    current = facts[manifest.current]
+    current = None if manifest.current is None else facts.get(manifest.current)
     return {
         "current": manifest.current,
-        "method": _method_title(current),
-        "backbone": _backbone_name(current),
-        "image_size": current.image_size,
-        "classes": list(current.classes),
-        "exemplars": current.exemplars,
-        "held_out": current.held_out,
+        "method": current and _method_title(current),
+        "backbone": current and _backbone_name(current),
+        "image_size": current and current.image_size,
+        "classes": list(current.classes) if current else [],
+        "exemplars": current and current.exemplars,
+        "held_out": current and current.held_out,
         "bytes": sum(entry["bytes"] for entry in versions)
         + sum(file.bytes for files in (manifest.images, manifest.tensors) for file in files.values()),
         "unfinished": _unfinished_lesson(folder, finished),
