@@ -138,7 +138,7 @@ class TestShowOutcome:
             accuracy("owl", None, 70),
         ]
         printed = shown(outcome(*classes, old_before=90, old_after=40, accuracy_lost=50), capsys)
-        assert "lost more than by chance: dog (-80), cat (-30). To go back" in printed
+        assert "lost more than chance would explain: dog (-80), cat (-30). To go back" in printed
         assert "40.0 % now (26 of 44 images lost, 0 gained: more than chance)" in printed
         assert "To go back to the version before: cotransport rollback 'my model'" in printed
 
@@ -146,7 +146,7 @@ class TestShowOutcome:
         classes = accuracy("cat", 100, 50, images=2, lost=1, gained=0), accuracy("owl", None, 70)
         printed = shown(outcome(*classes, old_before=100, old_after=50, accuracy_lost=50), capsys)
         assert "50.0 % now (1 of 2 images lost, 0 gained: may be chance)" in printed
-        assert "lost more than by chance" not in printed
+        assert "lost more than chance" not in printed
 
     def test_the_worst_confusions_are_shown(self, capsys: pytest.CaptureFixture[str]) -> None:
         found = outcome(accuracy("cat", 90, 60), accuracy("owl", None, 70))

@@ -334,7 +334,7 @@ class TestEvaluate:
         assert "class 39" in printed
         assert "class 40" not in printed
         assert "22.0 % of 90 images" in printed
-        assert "probabilities and shares of right answers differ by 26.2 points on average" in printed
+        assert "calibration error: 26.2 points" in printed
         rows = [line.split() for line in printed.splitlines()]
         assert ["95", "0.40", "75.0", "%", "100.0", "%"] in rows
 

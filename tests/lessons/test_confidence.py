@@ -56,10 +56,15 @@ class TestTemperature:
 
 
 class TestConfidence:
+    def test_is_never_rounded_up(self) -> None:
+        """A threshold above the probabilities would make them all unknown."""
+        found = measure_confidence(torch.tensor([[0.99999, 0.00001]]), torch.tensor([0]))
+        assert found.right == [0.9999]
+
     def test_is_the_probability_of_each_answer(self) -> None:
-        probabilities = torch.tensor([[0.9, 0.1], [0.7, 0.3], [0.2, 0.8]])
+        probabilities = torch.tensor([[0.875, 0.125], [0.75, 0.25], [0.25, 0.75]])
         found = measure_confidence(probabilities, torch.tensor([0, 1, 1]))
-        assert (found.right, found.wrong) == ([0.8, 0.9], [0.7])
+        assert (found.right, found.wrong) == ([0.75, 0.875], [0.75])
 
     def test_its_error_by_hand(self) -> None:
         """Each of ten parts has one answer: |0.9 - 1| for eight of them, |0.6 - 0| for two."""
@@ -101,7 +106,19 @@ class TestModel:
 
     def test_a_chosen_temperature_stays(self, tmp_path: Path, first: Path) -> None:
         learn(tmp_path / "m", first, choose(prediction={"temperature": 3.0}))
-        assert IncrementalClassifier.load(tmp_path / "m").prediction.temperature == 3.0
+        clf, store = IncrementalClassifier.load(tmp_path / "m"), ModelStore(tmp_path / "m")
+        assert clf.prediction.temperature == 3.0
+        held_out = store.read().held_out.labelled(store.read().classes)
+        report = read_report(store, store.manifest().version(1))
+        assert report is not None
+        assert report.confidence is not None
+        found = sorted([*report.confidence.right, *report.confidence.wrong])
+        assert found == pytest.approx(sorted(clf.predict_proba(held_out).max(axis=1)), abs=2e-4)
+
+    def test_a_model_from_python_is_calibrated_by_its_next_lesson(self, tmp_path: Path, second: Path) -> None:
+        classifier("replay").learn(blobs(2, 8)).save(tmp_path / "m")
+        learn(tmp_path / "m", second, replace(QUICK, chosen={}, held_out=0.6))
+        assert IncrementalClassifier.load(tmp_path / "m").prediction.temperature != 1.0
 
     def test_thresholds_come_from_the_lesson(self, model: Path, tmp_path: Path) -> None:
         store = ModelStore(model)
@@ -110,5 +127,5 @@ class TestModel:
         assert report.confidence is not None
         assert answer_threshold(model, 0.01) == report.confidence.threshold(0.01)
         classifier("replay").learn(blobs(2, 8)).save(tmp_path / "saved")
-        with pytest.raises(ModelError, match="no answers to held-out images are known"):
+        with pytest.raises(ModelError, match="no record of its answers"):
             answer_threshold(tmp_path / "saved", 0.9)

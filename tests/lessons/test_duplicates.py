@@ -58,7 +58,7 @@ def test_contradicting_labels_are_named_by_file(most: int, tmp_path: Path, monke
     monkeypatch.setattr(duplicates, "MOST_DECODED", most)
     images = photographs(tmp_path, cat=[1, 2, 3], dog=[4, 5, 3])  # the third of each are files of the same kind
     assert isinstance(images.train.images, EncodedImages)
-    message = r"under two classes.*cat/2\.bmp and .*dog/2\.bmp\. Remove the wrong one"
+    message = r"in two classes.*cat/2\.bmp and .*dog/2\.bmp\. Remove the wrong one"
     with pytest.warns(CotransportWarning, match=message):
         train, _ = without_copies(images)
     assert train.counts().tolist() == [3, 2]
@@ -68,6 +68,33 @@ def test_copies_in_other_files_have_the_same_pixels(tmp_path: Path) -> None:
     images = photographs(tmp_path, cat=[1, 1, 2], dog=[4, 5])
     with pytest.warns(CotransportWarning, match="1 image is a copy"):
         assert without_copies(images).train.counts().tolist() == [2, 2]
+
+
+def test_images_that_differ_only_outside_the_middle_are_others(tmp_path: Path) -> None:
+    for number in range(2):
+        image = Image.new("RGB", (200, 70), (9, 9, 9))
+        image.putpixel((0, 0), (number, 0, 0))
+        (tmp_path / "cat").mkdir(exist_ok=True)
+        image.save(tmp_path / "cat" / f"{number}.png")
+    images = open_source(Data(source=str(tmp_path))).splits()
+    assert len(without_copies(images).train) == 2
+
+
+@pytest.mark.parametrize("most", [100, 7])
+def test_one_kind_of_comparison_counts_for_both_halves(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duplicates, "MOST_DECODED", most)
+    train = photographs(tmp_path / "train", cat=[1, 2, 3], dog=[4, 5, 6]).train
+    test = photographs(tmp_path / "test", cat=[7], dog=[4]).train
+    with pytest.warns(CotransportWarning, match="1 image is a copy"):
+        assert without_copies(Splits(train, test)).train.counts().tolist() == [3, 2]
+
+
+def test_training_images_that_are_all_test_images_are_an_error() -> None:
+    data = labelled(pixels(1, 2, 3, 4, 5))
+    with pytest.raises(DataError, match="the class 'cat' has only images that"), pytest.warns():
+        without_copies(Splits(data, data))
 
 
 def test_a_class_of_copies_alone_is_an_error() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from cotransport import IncrementalClassifier
@@ -122,6 +123,24 @@ class TestChoice:
         learn(tmp_path / "m", photographs(tmp_path / "p", 8), LessonOptions(chosen, device=CPU))
         assert (facts(tmp_path / "m"), tried) == (expected, [])
 
+    @pytest.mark.parametrize("chosen", [{"method": "analytic"}, {"memory": {"total": 0}}])
+    def test_what_keeps_no_image_stays_analytic(
+        self, chosen: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        verdict(monkeypatch, SCRATCH if "method" in chosen else FIXED)
+        learn(tmp_path / "m", photographs(tmp_path / "p", 8), LessonOptions(chosen, device=CPU))
+        assert facts(tmp_path / "m") == ("efficientnet-lite0", "analytic", True, 224)
+
+    def test_the_trial_sees_what_predictions_see(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(choice, "GOOD_ENOUGH", 0.0)
+        data, crop = photographs(tmp_path / "p", 120), {"prediction": {"crop": 0.5}}
+        learn(tmp_path / "m", data, LessonOptions(crop, device=CPU))
+        learn(tmp_path / "n", data, LessonOptions(crop | {"backbone": "efficientnet-lite0"}, device=CPU))
+        one, other = (IncrementalClassifier.load(tmp_path / name, device=CPU).state_ for name in "mn")
+        assert one.features is not None
+        assert one.features.crop == 0.5
+        assert torch.equal(one.network.head.weight, other.network.head.weight)
+
     def test_small_images_are_learned_from_scratch(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         tried = verdict(monkeypatch, FIXED)
         learn(tmp_path / "m", photographs(tmp_path / "p", 8, side=63), LessonOptions(SHORT, device=CPU))
@@ -171,6 +190,6 @@ class TestTrial:
         monkeypatch.setattr(choice, "_discriminant", lambda features, labels, others: labels[: len(others)] * 0)
         heard, data = Heard(), photographs(tmp_path / "p", 120)
         learn(tmp_path / "m", data, LessonOptions({"schedule": {"epochs": 4}}, device=CPU), listener=heard)
-        assert "a network from scratch" in heard.notes[0]
-        assert "trained from scratch" in heard.notes[0]
+        assert "a network trained from scratch" in heard.notes[0]
+        assert "so the model is trained from scratch" in heard.notes[0]
         assert facts(tmp_path / "m")[0] == "fast"

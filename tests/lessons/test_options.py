@@ -47,7 +47,9 @@ class TestMergeChoices:
 
     def test_all_settings_of_a_model_saved_from_python_were_chosen(self) -> None:
         merged = merge_choices(LessonOptions({"seed": 9}), BEFORE, None)
-        assert merged == STORED.plain() | {"seed": 9}
+        expected = STORED.plain() | {"seed": 9}
+        del expected["prediction"]["temperature"]  # every lesson calibrates anew
+        assert merged == expected
 
     @pytest.mark.parametrize(
         ("chosen", "message"),

@@ -15,7 +15,7 @@ from tests.model.helpers import accept, pixels, snapshot, store_with
 
 LESSON = {"id": "ab", "data": "photos", "data_id": "cd", "images": 3, "new_classes": ["a"], "extended_classes": [7]}
 METRICS: dict[str, Any] = {
-    "lesson": {**LESSON, "epochs": 2},
+    "lesson": {**LESSON, "epochs": 2, "kept": 4, "held_out": 1},
     "chosen": {"seed": 1},
     "per_class": [{"name": "a", "images": 2, "before": None, "after": 50.0}],
     "accuracy": 50.0,
@@ -68,7 +68,11 @@ class TestReport:
         assert LessonReport(**values, accuracy_lost=2.5) == parse_report(METRICS, "")
 
     def test_keeps_what_a_later_release_has_added(self) -> None:
-        later = {**METRICS, "later": 1, "lesson": {**LESSON, "later": 2, "epochs": None}}
+        later = {
+            **METRICS,
+            "later": 1,
+            "lesson": {**LESSON, "later": 2, "epochs": None, "kept": None, "held_out": None},
+        }
         written = parse_report(later, "").model_dump(mode="json", by_alias=True)
         assert (written["later"], written["lesson"]) == (1, later["lesson"])
 

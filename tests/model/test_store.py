@@ -166,6 +166,23 @@ class TestSharedTensors:
         with pytest.raises(ModelError, match=message):
             store.read()
 
+    def test_equal_tensors_are_stored_once_and_restored_apart(self, tmp_path: Path) -> None:
+        found = store_with(tmp_path / "m", with_shared(snapshot(pixels(1)), a=torch.ones(3), b=torch.ones(3))).read()
+        found.tensors["a"][0] = 5
+        assert found.tensors["b"].tolist() == [1, 1, 1]
+
+    @pytest.mark.parametrize(
+        ("names", "message"), [(["network.a"], "both shared and the version's own"), (list("abcd"), "too often")]
+    )
+    def test_hostile_names_are_refused(self, names: list[str], message: str, tmp_path: Path) -> None:
+        store = store_with(tmp_path / "m", with_shared(snapshot(pixels(1)), a=torch.ones(3)))
+        path = store.path / "versions" / "0001" / "model.json"
+        values = json.loads(path.read_text())
+        path.write_text(json.dumps(values | {"shared": dict.fromkeys(names, values["shared"]["a"])}))
+        accept(store.path, path)
+        with pytest.raises(ModelError, match=message):
+            store.read()
+
 
 def with_shared(one: Snapshot, **tensors: torch.Tensor) -> Snapshot:
     """A version that shares these tensors with others."""

@@ -120,7 +120,7 @@ def show_outcome(model: Path, outcome: LessonOutcome, *, as_json: bool) -> None:
     if lost and outcome.refused is None:
         names = ", ".join(f"{one.name} ({_gain(one):.0f})" for one in sorted(lost, key=_gain)[:5])
         out.print(
-            f"[yellow]lost more than by chance:[/] {markup(names)}. To go back to the version before: "
+            f"[yellow]lost more than chance would explain:[/] {markup(names)}. To go back to the version before: "
             f"{rollback_command(model)}",
             soft_wrap=True,
         )
@@ -160,8 +160,8 @@ def show_confidence(confidence: Confidence) -> None:
     """Print how far probabilities can be trusted, and what `predict --unknown` would leave open."""
     if confidence.error is None:
         return
-    out.print(f"probabilities and shares of right answers differ by {confidence.error:.1f} points on average")
-    table = Table("predict --unknown --at-least", "from a probability of", "answered", "right", box=None)
+    out.print(f"calibration error: {confidence.error:.1f} points")
+    table = Table("predict --unknown --at-least", "threshold", "answered", "right", box=None)
     for one in trade_off(confidence):
         table.add_row(
             f"{one['at_least']:g}", f"{one['threshold']:.2f}", percent(one["answered"]), percent(one["right"])

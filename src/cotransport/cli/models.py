@@ -221,7 +221,7 @@ def predict(
         from cotransport.lessons.information import answer_threshold
 
         threshold = answer_threshold(model, at_least / 100, version)
-        err.print(f"unknown: below a probability of {threshold:.2f}", style="dim")
+        err.print(f"unknown: below a probability of {threshold:.4g}", style="dim")
     answers = predict_files(predictor, paths, top, threshold)
     if form is Format.table or not out.is_terminal:  # otherwise the answers themselves show the progress
         answers = with_bar(answers, len(paths), err)

@@ -92,6 +92,16 @@ def decode(item: Item, size: int, crop: Window | float = 1.0) -> Pixels:
     return np.array(square if turn is None else square.transpose(turn), dtype=np.uint8)
 
 
+def whole_image(item: Item) -> Pixels:
+    """All pixels (height, width, 3) of an image, converted as in `decode`."""
+    if isinstance(item, np.ndarray):
+        return item
+    name = _name(item)
+    with _image_errors(name), _open(item) as image:
+        image.load()
+        return np.array(_rgb(ImageOps.exif_transpose(image), name), dtype=np.uint8)
+
+
 def pixels_of(image: Image.Image, name: str) -> Pixels:
     """The pixels (height, width, 3) of an image that Pillow has opened, converted like a file in `decode`."""
     with _image_errors(name):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from cotransport.data import LabelledImages, resize
+from cotransport.data.images import evenly_spaced
 from cotransport.data.splits import held_out_indices
 from cotransport.learner.building import new_network
 from cotransport.learner.learning import learned
@@ -84,9 +85,10 @@ def try_networks(
     if share >= GOOD_ENOUGH:
         return Trial(len(test), share, None, prefers_scratch=False)
     small = replace(data, images=resize(data.images, scratch_side))
-    epochs = max(1, min(scratch.schedule.epochs, TRIAL_IMAGES // len(train)))
-    short = replace(scratch, schedule=scratch.schedule.model_copy(update={"epochs": epochs}))
-    state = learned(None, small.take(train), short, control=TrainingControl(listener=control.listener))
+    seen_once = train[evenly_spaced(len(train), TRIAL_IMAGES)]
+    changes = {"epochs": min(scratch.schedule.epochs, TRIAL_IMAGES // len(seen_once)), "seconds_per_task": None}
+    short = replace(scratch, schedule=scratch.schedule.model_copy(update=changes))
+    state = learned(None, small.take(seen_once), short, control=TrainingControl(listener=control.listener))
     others = Predictor(state, short).decision(small.images.take(test)).argmax(dim=1) == data.labels[test]
     gained, lost = int((others & ~right).sum()), int((right & ~others).sum())
     is_better = gained - lost > math.sqrt(gained + lost)  # more than one deviation of the difference

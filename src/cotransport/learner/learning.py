@@ -95,7 +95,8 @@ def _next_state(
     embed: Callable[[Images], Tensor] = partial(trainer.features, network)
     cache, trained, inputs = None, network, task_data
     if settings.freeze_backbone:
-        cache = features or _cache(before, settings)
+        is_usable = features is not None and features.crop == settings.prediction.crop
+        cache = features if features is not None and is_usable else _cache(before, settings)
         embed = partial(cache.features, network, device=settings.device, progress=control.features)
         trained, inputs = HeadAlone(network.head), _features_only(task_data, embed)
     plan = method.initialise(trained, inputs, trainer)

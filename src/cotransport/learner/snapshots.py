@@ -74,6 +74,7 @@ def _feature_cache(tensors: Mapping[str, Tensor], dimension: int) -> FeatureCach
         assert digests is not None
         if (
             features is None
+            or (digests.ndim, features.ndim) != (2, 2)
             or (digests.dtype, features.dtype) != (torch.uint8, torch.float32)
             or (digests.shape, features.shape) != ((len(features), DIGEST), (len(features), dimension))
         ):

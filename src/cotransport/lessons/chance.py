@@ -8,6 +8,10 @@ DEVIATIONS = 1.96
 """Standard deviations of an interval that contains the true value with a probability of 95 %."""
 RARE = 0.05
 """Probability below which a loss is not put down to chance."""
+RARE_DEVIATIONS = 1.645
+"""Standard deviations of a normal distribution that are exceeded with that probability."""
+MANY = 500
+"""From more changed images than this, their distribution is as good as normal."""
 
 
 def likely_accuracy(right: int, images: int) -> tuple[float, float]:
@@ -45,5 +49,7 @@ def is_beyond_chance(lost: int, gained: int) -> bool:
     (False, True, False, False)
     """
     changed = lost + gained
+    if changed > MANY:
+        return (lost - gained) / math.sqrt(changed) > RARE_DEVIATIONS
     as_bad = sum(math.comb(changed, count) for count in range(lost, changed + 1))
-    return bool(as_bad < RARE * 2**changed)
+    return bool(as_bad / 2**changed < RARE)  # both are integers, which may be large

@@ -31,22 +31,24 @@ class Comparison(NamedTuple):
     per_class: list[ClassAccuracy]
     confusions: list[Confusion]
     temperature: float
-    """The temperature that suits the held-out images."""
+    """The chosen temperature, or the one that suits the held-out images."""
     confidence: Confidence | None
     """At that temperature; None without held-out images."""
 
 
-def compare(before: Predictor | None, after: Predictor, held_out: Memory) -> Comparison:
+def compare(
+    before: Predictor | None, after: Predictor, held_out: Memory, temperature: float | None = None
+) -> Comparison:
     """Accuracy of each class on its held-out images, by the classifiers before and after a lesson.
 
     before : it may know fewer classes; None for a first lesson.
+    temperature : the one that the user has chosen; by default, the one that suits the held-out images.
     """
     classes = after.state.classes
     test = held_out.labelled(classes)
     if test is None:
-        return Comparison(
-            [ClassAccuracy(name=name, images=0, before=None, after=None) for name in classes], [], 1.0, None
-        )
+        nothing = [ClassAccuracy(name=name, images=0, before=None, after=None) for name in classes]
+        return Comparison(nothing, [], temperature or 1.0, None)
     scores = after.decision(test)
     predicted = scores.argmax(dim=1)
     right, known = predicted == test.labels, 0 if before is None else len(before.state.classes)
@@ -68,7 +70,7 @@ def compare(before: Predictor | None, after: Predictor, held_out: Memory) -> Com
                 gained=int((now & ~then).sum()) if is_old else None,
             )
         )
-    temperature = fit_temperature(scores, test.labels)
+    temperature = temperature or fit_temperature(scores, test.labels)
     confidence = measure_confidence(F.softmax(scores.double() / temperature, dim=1), test.labels)
     return Comparison(found, _confusions(test, predicted), temperature, confidence)
 

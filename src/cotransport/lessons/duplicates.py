@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from cotransport.data import Images, LabelledImages, PixelImages
-from cotransport.data.decoding import Encoded, Item
+from cotransport.data.decoding import Encoded, Item, whole_image
 from cotransport.data.fingerprint import image_digest
 from cotransport.data.splits import Splits
 from cotransport.data.workers import decode_slices, default_workers, in_chunks
 from cotransport.errors import CotransportWarning, DataError
 
 SIDE = 64
-"""Side of the squares in which encoded images are compared."""
+"""Side of the squares by which copies of encoded images are found, before the whole images are compared."""
 MOST_DECODED = 20_000
 """From more images than this, encoded ones are compared by their bytes, which is faster."""
 NAMED = 3
@@ -27,9 +29,10 @@ _CHUNK = 256
 def without_copies(images: Splits) -> Splits:
     """The same images, each once. A copy of a test image is left out of the training images.
 
-    Warns of images that stand under two classes. The first one is kept.
+    Warns of images that are in two classes. The first one is kept.
     """
-    seen: dict[bytes, tuple[int, str]] = {}
+    by_pixels = sum(len(part) for part in images if part is not None) <= MOST_DECODED
+    seen: dict[bytes, list[_Place]] = {}
     contradictions: list[tuple[str, str]] = []
     copies = 0
     parts: list[LabelledImages | None] = []
@@ -38,16 +41,21 @@ def without_copies(images: Splits) -> Splits:
             parts.append(None)
             continue
         kept: list[int] = []
-        for index, digest in enumerate(_digests(part.images)):
-            label = int(part.labels[index])
-            if digest not in seen:
-                seen[digest] = label, _name(part.images, index)
+        for index, digest in enumerate(_digests(part.images, by_pixels=by_pixels)):
+            place = _Place(part, index)
+            twin = None
+            if digest is not None:  # otherwise it cannot be decoded, which is reported when it is used
+                alike = seen.setdefault(digest, [])
+                twin = next((one for one in alike if one.is_same(place)), None)
+                if twin is None:
+                    alike.append(place)
+            if twin is None:
                 kept.append(index)
                 continue
             copies += 1
-            if seen[digest][0] != label:
-                contradictions.append((seen[digest][1], _name(part.images, index)))
-        parts.append(part if len(kept) == len(part) else part.take(torch.tensor(kept)))
+            if twin.label != place.label:
+                contradictions.append((twin.name, place.name))
+        parts.append(part if len(kept) == len(part) else part.take(torch.tensor(kept, dtype=torch.int64)))
     _warn(copies, contradictions)
     test, train = parts
     assert train is not None
@@ -55,24 +63,49 @@ def without_copies(images: Splits) -> Splits:
     return Splits(train, test)
 
 
-def _digests(images: Images) -> Sequence[bytes]:
-    """A digest of each image's pixels; of its bytes, if there are too many to decode."""
-    if isinstance(images, PixelImages) or len(images) > MOST_DECODED:
-        return [image_digest(images.item(index)) for index in range(len(images))]
-    found: list[bytes] = []
+@dataclass(frozen=True)
+class _Place:
+    """An image among others."""
+
+    data: LabelledImages
+    index: int
+
+    @property
+    def label(self) -> int:
+        return int(self.data.labels[self.index])
+
+    @property
+    def name(self) -> str:
+        item = self._item
+        if isinstance(item, Path):
+            return str(item)
+        return item.name if isinstance(item, Encoded) else f"image {self.index}"
+
+    @property
+    def _item(self) -> Item:
+        return self.data.images.item(self.index)
+
+    def is_same(self, other: _Place) -> bool:
+        """Whether the whole images have the same pixels."""
+        try:
+            return np.array_equal(whole_image(self._item), whole_image(other._item))
+        except DataError:
+            return False
+
+
+def _digests(images: Images, *, by_pixels: bool) -> Iterator[bytes | None]:
+    """A digest of each image that its copies share; None for an image that cannot be decoded.
+
+    by_pixels : whether encoded images are decoded, so that copies in other formats are found too.
+    """
+    if isinstance(images, PixelImages) or not by_pixels:
+        yield from (image_digest(images.item(index)) for index in range(len(images)))
+        return
     chunks, workers = in_chunks(len(images), _CHUNK), default_workers(len(images))
     unreadable: set[int] = set()
     for rows, squares in decode_slices(images.item, SIDE, chunks, 1.0, workers, lambda index, _: unreadable.add(index)):
         for place, square in zip(range(rows.start, rows.stop), squares.numpy(), strict=True):
-            found.append(str(place).encode() if place in unreadable else image_digest(square))  # reported elsewhere
-    return found
-
-
-def _name(images: Images, index: int) -> str:
-    item: Item = images.item(index)
-    if isinstance(item, Path):
-        return str(item)
-    return item.name if isinstance(item, Encoded) else f"image {index}"
+            yield None if place in unreadable else image_digest(square)
 
 
 def _warn(copies: int, contradictions: Sequence[tuple[str, str]]) -> None:
@@ -80,7 +113,7 @@ def _warn(copies: int, contradictions: Sequence[tuple[str, str]]) -> None:
         pairs = "; ".join(f"{one} and {other}" for one, other in contradictions[:NAMED])
         more = f" (and {len(contradictions) - NAMED} more)" if len(contradictions) > NAMED else ""
         warnings.warn(
-            f"the same image stands under two classes, and only the first is used: {pairs}{more}. Remove the wrong one",
+            f"the same image is in two classes, and only the first copy is used: {pairs}{more}. Remove the wrong one",
             CotransportWarning,
             stacklevel=4,
         )

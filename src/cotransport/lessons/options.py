@@ -53,6 +53,9 @@ def merge_choices(
     earlier: dict[str, Any] = {}
     if before is not None:
         earlier = dict(before.settings if chosen_before is None else chosen_before)
+        if chosen_before is None:  # every lesson calibrates the probabilities anew
+            prediction = _section(earlier, "prediction")
+            earlier["prediction"] = {name: value for name, value in prediction.items() if name != "temperature"}
         _check_fixed(before, options.chosen)
     if "policy" in _section(options.chosen, "augmentation"):  # its values, and not those of the policy before
         earlier["augmentation"] = {k: v for k, v in _section(earlier, "augmentation").items() if k not in STRONG}

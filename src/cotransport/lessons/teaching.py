@@ -266,7 +266,8 @@ def _teach(
     before = Predictor(model.state, model.settings) if model.state and model.settings else None
     held_out = merge_held_out(model.snapshot, lesson.test, state.classes)
     state = _with_features(state, held_out, settings)
-    comparison = compare(before, Predictor(state, settings), held_out)
+    temperature = lesson.chosen.get("prediction", {}).get("temperature")
+    comparison = compare(before, Predictor(state, settings), held_out, temperature)
     record = LessonRecord(
         id=job.record.id,
         data=lesson.record.data,
@@ -283,10 +284,8 @@ def _teach(
     report = _report(record, lesson.chosen, comparison, len(model.classes), time.perf_counter() - started)
     refused = _refusal(report, options.max_forgetting)
     metrics = report.model_dump(mode="json", by_alias=True)
-    if "temperature" not in lesson.chosen.get("prediction", {}):
-        calibrated = settings.prediction.model_copy(update={"temperature": comparison.temperature})
-        settings = replace(settings, prediction=calibrated)
-    stored = snapshot_of(state, settings)
+    calibrated = settings.prediction.model_copy(update={"temperature": comparison.temperature})
+    stored = snapshot_of(state, replace(settings, prediction=calibrated))
     snapshot = replace(stored, held_out=held_out, metrics=metrics)
 
     def write() -> int:

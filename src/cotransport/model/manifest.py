@@ -19,7 +19,7 @@ FORMAT = 2
 """The newest format that this release reads and writes. It increases when older releases cannot read the new files:
 
 1: every version has all of its weights.
-2: versions may share tensors. A model without shared tensors is still written as format 1.
+2: versions may share tensors.
 """
 MOST_VERSIONS = 10**6
 """Version numbers are below this."""

@@ -25,6 +25,9 @@ from cotransport.system.files import atomic_write, rename_folder, storage_errors
 from cotransport.system.tensors import read_tensors, tensor_names, write_tensors
 from cotransport.version import __version__
 
+MOST_COPIES = 2
+"""How many times the size of the stored tensors a version may have in memory. Few tensors are equal to others."""
+
 
 class ModelStore(ModelFolder):
     """Reads and writes the versions of a model folder. Writers hold `locked`; readers need no lock."""
@@ -47,13 +50,15 @@ class ModelStore(ModelFolder):
         if len(set(model.classes)) < len(model.classes):
             raise ModelError(f"{path}: two classes have the same name. Restore it from a backup")
         metrics = self.metrics(version)
-        tensors = {**_tensors(weights), **self._shared_tensors(manifest, model)}
+        tensors, shared = _tensors(weights), self._shared_tensors(manifest, model)
+        if tensors.keys() & shared.keys():
+            raise ModelError(f"{path}: a tensor is both shared and the version's own. Restore it from a backup")
         return Snapshot(
             settings=model.settings,
             classes=tuple(model.classes),
             task_sizes=tuple(model.task_sizes),
             image_size=model.image_size,
-            tensors=tensors,
+            tensors={**tensors, **shared},
             memory=Memory(partial(self._images, manifest, model.exemplars, model.image_size)),
             held_out=Memory(partial(self._images, manifest, model.held_out, model.image_size)),
             metrics=metrics,
@@ -67,7 +72,7 @@ class ModelStore(ModelFolder):
         if number >= MOST_VERSIONS:
             raise ModelError(f"{self.path}: it has had too many versions. Start a new model")
         with storage_errors(self.path):
-            for name in (VERSIONS, IMAGES, TENSORS):
+            for name in (VERSIONS, IMAGES):
                 (self.path / name).mkdir(exist_ok=True)
             self.remove_unlisted(manifest)
         pool = ImagePool(self.stored_images(manifest), number)
@@ -183,6 +188,8 @@ class ModelStore(ModelFolder):
         records = dict(manifest.tensors)
         if new:
             path = self.tensor_file(number)
+            with storage_errors(path):
+                path.parent.mkdir(exist_ok=True)
             with atomic_write(path) as beside:
                 write_tensors(beside, new)
             records[str(number)] = file_record(path)
@@ -197,7 +204,11 @@ class ModelStore(ModelFolder):
         for file, key in model.shared.values():
             if key not in files[file]:
                 raise ModelError(f"{self.tensor_file(file)}: lacks a tensor of this version. Restore it from a backup")
-        return {name: files[file][key] for name, (file, key) in model.shared.items()}
+        stored = sum(_bytes(tensor) for file in files.values() for tensor in file.values())
+        if sum(_bytes(files[file][key]) for file, key in model.shared.values()) > MOST_COPIES * stored:
+            raise ModelError(f"{self.path}: a version refers to the same tensors too often. Restore it from a backup")
+        # equal tensors are stored once, but must not share their memory
+        return {name: files[file][key].clone() for name, (file, key) in model.shared.items()}
 
     def _images(self, manifest: Manifest, classes: Sequence[ImageRows], size: int) -> tuple[Images, ...]:
         """The images of each class, read from their files."""
@@ -233,6 +244,10 @@ def _named_tensors(path: Path) -> list[str]:
         return tensor_names(path)
     except ValueError as error:
         raise ModelError(f"{path}: damaged ({error}). Restore it from a backup") from None
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
 
 
 def _digest(tensor: Tensor) -> str:
