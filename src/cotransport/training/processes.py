@@ -6,6 +6,7 @@ second to import, and a prediction should not wait for it.
 
 from __future__ import annotations
 
+import atexit
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -52,6 +53,7 @@ class Processes:
             logging.getLogger(logger).setLevel(logging.WARNING)  # no banner about the precision and the processes
         fabric = make_fabric(self._settings)
         fabric.launch()
+        atexit.register(_leave_group)
         return fabric
 
     @property
@@ -174,3 +176,9 @@ def _computes_in_bf16() -> bool:
     """Whether this CPU has instructions for bfloat16, as far as torch can tell; without them, float32 is faster."""
     capabilities: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # earlier releases lack it
     return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16"))
+
+
+def _leave_group() -> None:
+    """End the communication with other processes. Otherwise torch may abort this process while it exits."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
