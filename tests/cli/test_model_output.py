@@ -157,14 +157,14 @@ class TestShowOutcome:
         report = found.report.model_copy(update={"confusions": confusions})
         assert "most often confused: cat as owl (3), owl as cat (1)" in shown(found._replace(report=report), capsys)
 
-    @pytest.mark.parametrize(("kept", "expected"), [(12, "12 of the 20"), (0, "none of the 20"), (None, None)])
+    @pytest.mark.parametrize(("kept", "expected"), [(12, "12 exemplars"), (0, "no exemplars"), (None, None)])
     def test_it_says_what_is_kept(
         self, kept: int | None, expected: str | None, capsys: pytest.CaptureFixture[str]
     ) -> None:
         found = outcome(accuracy("cat", 90, 60), accuracy("owl", None, 70))
         lesson = found.report.lesson.model_copy(update={"kept": kept, "held_out": 3})
         printed = shown(found._replace(report=found.report.model_copy(update={"lesson": lesson})), capsys)
-        sentence = f"kept in the model folder: {expected} training images, and 3 held-out images"
+        sentence = f"20 images were trained on; the model folder keeps {expected} of these classes, and 3 more images"
         assert (sentence in printed) == (expected is not None)
 
     def test_a_refused_version_is_explained(self, capsys: pytest.CaptureFixture[str]) -> None:

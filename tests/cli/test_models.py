@@ -336,7 +336,7 @@ class TestEvaluate:
         assert "22.0 % of 90 images" in printed
         assert "calibration error: 26.2 points" in printed
         rows = [line.split() for line in printed.splitlines()]
-        assert ["95", "0.40", "75.0", "%", "100.0", "%"] in rows
+        assert ["95", "0.4", "75.0", "%", "100.0", "%"] in rows
 
 
 class TestInfo:

@@ -110,9 +110,13 @@ def show_outcome(model: Path, outcome: LessonOutcome, *, as_json: bool) -> None:
     out.print("; ".join(words), soft_wrap=True)
     lesson = report.lesson
     if lesson.kept is not None and lesson.held_out is not None:
-        kept = f"{lesson.kept:,}" if lesson.kept else "none"
-        images = f"{kept} of the {lesson.images:,} training images, and {lesson.held_out:,} held-out images"
-        out.print(f"kept in the model folder: {images}", soft_wrap=True, style="dim")
+        exemplars = f"{lesson.kept:,} exemplars" if lesson.kept else "no exemplars"
+        out.print(
+            f"{lesson.images:,} images were trained on; the model folder keeps {exemplars} of these classes, and "
+            f"{lesson.held_out:,} more images that were held out",
+            soft_wrap=True,
+            style="dim",
+        )
     if report.confusions:
         worst = [f"{one.name} as {one.predicted} ({one.images})" for one in report.confusions[:SHOWN_CONFUSIONS]]
         out.print(f"most often confused: {markup(', '.join(worst))}", soft_wrap=True, style="dim")
@@ -164,7 +168,7 @@ def show_confidence(confidence: Confidence) -> None:
     table = Table("predict --unknown --at-least", "threshold", "answered", "right", box=None)
     for one in trade_off(confidence):
         table.add_row(
-            f"{one['at_least']:g}", f"{one['threshold']:.2f}", percent(one["answered"]), percent(one["right"])
+            f"{one['at_least']:g}", f"{one['threshold']:.4g}", percent(one["answered"]), percent(one["right"])
         )
     if table.rows:
         out.print(table)

@@ -91,11 +91,17 @@ def learn(
     ] = None,
     image_size: Annotated[
         int | None,
-        typer.Option(help="Side of the images in pixels. It cannot be changed later.", show_default="from the images"),
+        typer.Option(
+            help="Side of the images in pixels. It cannot be changed later.",
+            show_default="224 for a pretrained backbone, otherwise from the images",
+        ),
     ] = None,
     memory: Annotated[
         int | None,
-        typer.Option(help="Exemplars (images of old classes that are kept), in all.", show_default="50 of each class"),
+        typer.Option(
+            help="Exemplars (images of old classes that are kept), in all.",
+            show_default="50 of each class; none with analytic",
+        ),
     ] = None,
     memory_per_class: Annotated[int | None, typer.Option(help="Exemplars of each class.")] = None,
     epochs: Annotated[

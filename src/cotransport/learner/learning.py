@@ -95,8 +95,7 @@ def _next_state(
     embed: Callable[[Images], Tensor] = partial(trainer.features, network)
     cache, trained, inputs = None, network, task_data
     if settings.freeze_backbone:
-        is_usable = features is not None and features.crop == settings.prediction.crop
-        cache = features if features is not None and is_usable else _cache(before, settings)
+        cache = _cache(before, settings) if features is None or features.crop != settings.prediction.crop else features
         embed = partial(cache.features, network, device=settings.device, progress=control.features)
         trained, inputs = HeadAlone(network.head), _features_only(task_data, embed)
     plan = method.initialise(trained, inputs, trainer)

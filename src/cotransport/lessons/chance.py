@@ -1,4 +1,4 @@
-"""What chance alone can do to an accuracy that is measured on a few images. Nothing here needs torch."""
+"""What chance alone can do to a loss of accuracy that is measured on a few images. Nothing here needs torch."""
 
 from __future__ import annotations
 
@@ -12,18 +12,6 @@ RARE_DEVIATIONS = 1.645
 """Standard deviations of a normal distribution that are exceeded with that probability."""
 MANY = 500
 """From more changed images than this, their distribution is as good as normal."""
-
-
-def likely_accuracy(right: int, images: int) -> tuple[float, float]:
-    """Between which percentages the true accuracy lies, with a probability of 95 % (Wilson, 1927).
-
-    >>> [round(bound, 1) for bound in likely_accuracy(3, 3)], [round(bound) for bound in likely_accuracy(950, 1000)]
-    ([43.8, 100.0], [93, 96])
-    """
-    share, squared = right / images, DEVIATIONS**2 / images
-    centre = (share + squared / 2) / (1 + squared)
-    half = math.sqrt(share * (1 - share) * squared + squared**2 / 4) / (1 + squared)
-    return 100 * max(0.0, centre - half), 100 * min(1.0, centre + half)
 
 
 def likely_loss(lost: int, gained: int, images: int) -> tuple[float, float]:

@@ -107,7 +107,8 @@ class LessonRecord(_Record):
     epochs: int | None = None
     """None if nothing was trained."""
     kept: int | None = None
-    """The number of exemplars of the taught classes that the model keeps; None if it was not recorded."""
+    """The number of exemplars of the taught classes that the model keeps, from this lesson and earlier ones; None if
+    it was not recorded."""
     held_out: int | None = None
     """The number of this lesson's images that the model keeps for testing; None if it was not recorded."""
 
