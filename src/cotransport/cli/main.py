@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from cotransport.cli import compare, experiments, models, reproduce
+from cotransport.cli import compare, experiments, models, owning, reproduce
 from cotransport.cli.console import FLAG, err, markup, out
 from cotransport.errors import CotransportError, CotransportWarning
 from cotransport.system import signals
@@ -30,6 +30,7 @@ app.add_typer(experiments.app)
 app.add_typer(compare.app)
 app.add_typer(reproduce.app)
 app.add_typer(models.app)
+app.add_typer(owning.app)
 
 
 def main() -> None:

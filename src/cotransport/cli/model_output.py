@@ -1,4 +1,4 @@
-"""How the subcommands for a model print predictions and lessons."""
+"""What the subcommands for a model share: arguments, and how predictions and lessons are printed."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ import sys
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.table import Table
 
-from cotransport.cli.console import err, markup, out, print_json, visible
+from cotransport.cli.console import FLAG, err, markup, out, print_json, visible
 from cotransport.lessons.chance import is_beyond_chance
 
 if TYPE_CHECKING:
     from cotransport.learner.prediction import Prediction
     from cotransport.lessons.records import ClassAccuracy, Confidence, LessonOutcome
+
+Model = Annotated[Path, typer.Argument(help="The model's folder.", metavar="MODEL", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", metavar=FLAG, help="Print JSON, for programs.")]
 
 SHOWN = 40
 """Rows of a table, at most."""
