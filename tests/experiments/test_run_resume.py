@@ -13,6 +13,7 @@ from cotransport.errors import RunError
 from cotransport.experiments.run import run
 from cotransport.jobs import NullListener
 from cotransport.model.folder import ModelFolder
+from cotransport.networks.network import HeadAlone
 from cotransport.system import signals
 from cotransport.training.progress import TrainingProgress
 from tests.conftest import blobs
@@ -25,6 +26,7 @@ from tests.experiments.helpers import (
     quick_recipe,
     run_digits,
 )
+from tests.helpers import Passes
 from tests.lessons.helpers import write
 
 JOB = Path("replay-seed1", "unfinished", "job.json")
@@ -65,6 +67,25 @@ def test_every_kind_of_memory_and_head_is_resumed(method: str, tmp_path: Path) -
     [resumed] = run_digits(*settings, out=tmp_path / "stopped", resume=True)
     [whole] = run_digits(*settings, out=tmp_path / "whole")
     assert comparable(resumed.model_dump()) == comparable(whole.model_dump())
+
+
+FROZEN = ("backbone=efficientnet-lite0", "data.image_size=32", "freeze_backbone=true", "prediction.flip=false")
+
+
+@pytest.mark.parametrize("method", ["analytic", "coil-tuned"])
+def test_a_run_on_frozen_features_is_resumed(method: str, tmp_path: Path) -> None:
+    photos = f"data.source={write(blobs(4, 8), tmp_path / 'photos')}"
+    settings = (photos, "stream={step: 2}", f"methods=[{method}]", *FROZEN)
+    stop(*settings, out=tmp_path / "stopped", listener=StopsAfterTask())
+    [resumed] = run_digits(*settings, out=tmp_path / "stopped", resume=True)
+    [whole] = run_digits(*settings, out=tmp_path / "whole")
+    assert comparable(resumed.model_dump()) == comparable(whole.model_dump())
+
+
+def test_frozen_features_are_computed_once_for_all_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes, photos = Passes(monkeypatch), f"data.source={write(blobs(4, 8), tmp_path / 'photos')}"
+    run_digits(photos, "stream={step: 2}", "methods=[analytic, icarl]", "seeds=[1, 2]", *FROZEN, out=tmp_path)
+    assert sum(images for images, network in passes.seen if not isinstance(network, HeadAlone)) == 32
 
 
 def test_a_run_keeps_its_work_in_one_folder_until_it_is_finished(tmp_path: Path) -> None:

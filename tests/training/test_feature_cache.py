@@ -62,3 +62,15 @@ def test_a_copy_grows_on_its_own() -> None:
     twin = cache.copy()
     twin.features(network, images, CPU)
     assert (len(cache.digests), len(twin.digests)) == (2, 12)
+
+
+def test_features_of_another_cache_are_taken_over() -> None:
+    network, images, cache = small_network(), blobs(2, 6).images, FeatureCache(None)
+    other = FeatureCache(None)
+    other.features(network, images.first(4), CPU)
+    own = cache.features(network, images.take(torch.tensor([3, 5])), CPU)
+    cache.add(other)
+    assert cache.digests == set(digests_of(images.take(torch.tensor([0, 1, 2, 3, 5]))))
+    found = cache.features(network, images.first(6).take(torch.tensor([0, 3])), CPU)
+    assert torch.equal(found[0], other.parts[0][1][0])
+    assert torch.equal(found[1], own[0])  # known before

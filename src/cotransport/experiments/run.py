@@ -36,11 +36,13 @@ from cotransport.experiments.training_log import TrainingLog
 from cotransport.jobs import Job, JobRecord, Listener, NullListener, TrainingRecord
 from cotransport.learner.learning import learned
 from cotransport.learner.prediction import Predictor
+from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.snapshots import restored, snapshot_of
 from cotransport.learner.state import State
 from cotransport.model.folder import ModelFolder
 from cotransport.model.store import ModelStore
 from cotransport.system.files import storage_errors
+from cotransport.training.feature_cache import FeatureCache
 from cotransport.training.processes import processes_for
 from cotransport.training.progress import ProgressListener, TrainingProgress
 
@@ -80,10 +82,11 @@ def run(
                 one.folder: _resume_or_start(recipe, one, out, images, followed.get(one.folder, {})) for one in pending
             }
         )
+        features = FeatureCache(recipe.prediction.crop) if recipe.freeze_backbone else None  # for all runs
         for number, one in enumerate(pending, start=1):
             job = Job(out / one.folder / UNFINISHED, records[one.folder], processes)
             title = f"{one.label}, seed {one.seed} (run {number} of {len(pending)})"
-            results[one.folder] = _finish(recipe, one, stream, job, listener, title, environment_at_start)
+            results[one.folder] = _finish(recipe, one, stream, job, listener, title, environment_at_start, features)
     return [results[one.folder] for one in runs]
 
 
@@ -169,12 +172,18 @@ def _finish(
     listener: Listener,
     title: str,
     environment_at_start: dict[str, Any],
+    features: FeatureCache | None,
 ) -> Result:
-    """Learn and evaluate the tasks that are left, and write the result."""
+    """Learn and evaluate the tasks that are left, and write the result.
+
+    features : features of the backbone that all runs freeze; it gets those that are computed here.
+    """
     processes, store = processes_for(recipe.device), ModelStore(job.folder / STATE)
     folder = job.folder.parent
     with jobs.locked(store, processes):
         so_far = _restore(recipe, one, store, stream)
+        if features is not None and so_far.state is not None and so_far.state.features is not None:
+            features.add(so_far.state.features)
         processes.wait_for_all()  # until all have read the state, because it will be overwritten
         log_settings = recipe.logging if processes.is_first else type(recipe.logging)()
         listener.job_started(title, [], expected_work(recipe, one.method, stream), len(so_far.results))
@@ -187,7 +196,7 @@ def _finish(
             for number in range(len(so_far.results), len(stream)):
                 with jobs.uninterrupted():
                     task = stream[number]
-                    so_far = _learn(recipe, one, so_far, task, job, listen)
+                    so_far = _learn(recipe, one, so_far, task, job, listen, features)
                     log.task_done(so_far.results[-1])
                     so_far = replace(so_far, steps_logged=log.steps_done)
                     processes.decide_once(lambda: _save(recipe, one, store, so_far, job))  # noqa: B023 (called at once)
@@ -231,16 +240,28 @@ def _restore(recipe: Recipe, one: Run, store: ModelStore, stream: TaskStream) ->
         raise RunError(f"{store.path}: damaged ({error}). {RESTART}") from None
 
 
-def _learn(recipe: Recipe, one: Run, so_far: _SoFar, task: Task, job: Job, listen: ProgressListener) -> _SoFar:
+def _learn(
+    recipe: Recipe,
+    one: Run,
+    so_far: _SoFar,
+    task: Task,
+    job: Job,
+    listen: ProgressListener,
+    features: FeatureCache | None,
+) -> _SoFar:
     """Learn a task, and evaluate the learner after it."""
     settings = learner_settings(recipe, one)
     initial = None
     if recipe.initial_accuracy and so_far.state is not None:
         initial = initial_accuracy(so_far.state, settings, task)
     started = time.perf_counter()
-    state = learned(so_far.state, task.train, settings, control=job.control(task.number, listen))
+    state = learned(so_far.state, task.train, settings, control=job.control(task.number, listen), features=features)
     seconds = time.perf_counter() - started
-    accuracies, confusion = evaluate(Predictor(state, settings), task.seen_test, state.task_sizes, recipe.metric)
+    evaluated = state
+    if features is not None:
+        _add_test_features(features, state, task, settings)
+        evaluated = replace(state, features=features)
+    accuracies, confusion = evaluate(Predictor(evaluated, settings), task.seen_test, state.task_sizes, recipe.metric)
     last = job.last_progress  # None if the method does not train at all
     speed = last.images_per_second if last and not math.isnan(last.images_per_second) else 0.0
     result = TaskResult(
@@ -252,6 +273,18 @@ def _learn(recipe: Recipe, one: Run, so_far: _SoFar, task: Task, job: Job, liste
         initial=initial,
     )
     return _SoFar(state, [*so_far.results, result], confusion, so_far.steps_logged)
+
+
+def _add_test_features(features: FeatureCache, state: State, task: Task, settings: LearnerSettings) -> None:
+    """Compute the features of the test images that are still missing.
+
+    Each task's images are a pass of their own, so that rounding does not depend on where a run was interrupted.
+    """
+    first = 0
+    for size in state.task_sizes:
+        images = task.seen_test.select_classes(range(first, first + size)).images
+        features.features(state.network, images, settings.device)
+        first += size
 
 
 def _save(recipe: Recipe, one: Run, store: ModelStore, so_far: _SoFar, job: Job) -> None:

@@ -73,6 +73,13 @@ class FeatureCache:
                 parts.append((table, features) if bool(kept.all()) else (table[kept], features[kept]))
         return FeatureCache(self.crop, parts)
 
+    def add(self, other: FeatureCache) -> None:
+        """Take over the features of another cache of the same backbone and crop. Known ones stay as they are."""
+        for table, features in other.parts:
+            new = {digest: (len(self._parts), row) for row, digest in enumerate(_rows(table))}
+            self._places = new | self._places
+            self._parts = (*self._parts, (table, features))
+
     def copy(self) -> FeatureCache:
         """A cache with the same features, which may grow on its own."""
         return FeatureCache(self.crop, self._parts)
