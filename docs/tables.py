@@ -6,6 +6,7 @@ all of them, and a test checks that they agree with the archives. NAME is one of
 - `ARCHIVE`: every method with its measures, the best average first.
 - `ARCHIVE against LABEL`: every other method's paired differences to one method.
 - `LABEL on ARCHIVE, ARCHIVE, ...`: one method on several streams, with the paper's average beside it.
+- `LABEL against LABEL on ARCHIVE (WORDS), ...`: one method's paired differences to another in several settings.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cotransport.experiments.published import PAPER, published
@@ -52,7 +53,12 @@ def with_tables(text: str) -> str:
 def table(name: str) -> str:
     """A table by its name, followed by where its numbers come from."""
     label, _, archives = name.partition(" on ")
-    if archives:
+    if archives and " against " in label:
+        own, _, baseline = label.partition(" against ")
+        settings = {words: archived(archive) for archive, words in re.findall(r"(\S+) \(([^)]*)\)", archives)}
+        rows = differences_by_setting(own, baseline, settings)
+        results = [found for stream in settings.values() for found in stream.results if found.label in {own, baseline}]
+    elif archives:
         streams = [archived(archive) for archive in archives.split(", ")]
         rows = one_method(label, streams)
         results = [found for stream in streams for found in stream.results if found.label == label]
@@ -76,7 +82,7 @@ def one_method(label: str, streams: Iterable[StreamSummary]) -> Iterable[list[st
     yield ["tasks", "average", "the paper's average", "last", "forgetting", *COSTS]
     yield ["---"] * (5 + len(COSTS))
     for stream in streams:
-        (method,) = [method for method in stream.methods if method.label == label]
+        method = method_of(stream, label)
         yield [
             str(len(stream.tasks)),
             AVERAGE.estimate(method).text,
@@ -117,18 +123,48 @@ def mean_over_tasks(method: MethodSummary, key: str) -> Estimate:
     return Estimate.of(None if None in run else sum(run) / len(run) for run in values)
 
 
+DIFFERENCES = ("average", "last", "p over seeds", "p over seeds and tasks", "seeds")
+"""Headings of a table of paired differences."""
+
+
 def differences(stream: StreamSummary, baseline: str) -> Iterable[list[str]]:
     """The rows of a table of paired differences."""
-    (base,) = [method for method in stream.methods if method.label == baseline]
-    yield ["", "average", "last", "p over seeds", "p over seeds and tasks", "seeds"]
-    yield ["---"] * 6
+    base = method_of(stream, baseline)
+    yield ["", *DIFFERENCES]
+    yield ["---"] * (1 + len(DIFFERENCES))
     for method in stream.methods:
-        found = None if method is base else compare(method, base)
-        if found is not None:
-            texts = [found.average.signed_text, found.last.signed_text]
-            values = [probability(found.p_over_seeds), probability(found.p_over_tasks)]
-            seeds = {result.seed for result in method.results} & {result.seed for result in base.results}
-            yield [escape_markdown(method.name), *texts, *values, str(len(seeds))]
+        if method is not base and (cells := difference(method, base)):
+            yield [escape_markdown(method.name), *cells]
+
+
+def differences_by_setting(label: str, baseline: str, settings: Mapping[str, StreamSummary]) -> Iterable[list[str]]:
+    """The rows of a table of one method's paired differences to another, by setting."""
+    yield ["", f"average of {escape_markdown(baseline)}", *DIFFERENCES]
+    yield ["---"] * (2 + len(DIFFERENCES))
+    for words, stream in settings.items():
+        base = method_of(stream, baseline)
+        yield [words, AVERAGE.estimate(base).text, *difference(method_of(stream, label), base)]
+
+
+def method_of(stream: StreamSummary, label: str) -> MethodSummary:
+    """The summary of the method with this label."""
+    (method,) = [method for method in stream.methods if method.label == label]
+    return method
+
+
+def difference(method: MethodSummary, base: MethodSummary) -> list[str]:
+    """The cells below `DIFFERENCES`; none if the methods share no seed."""
+    found = compare(method, base)
+    if found is None:
+        return []
+    seeds = {result.seed for result in method.results} & {result.seed for result in base.results}
+    return [
+        found.average.signed_text,
+        found.last.signed_text,
+        probability(found.p_over_seeds),
+        probability(found.p_over_tasks),
+        str(len(seeds)),
+    ]
 
 
 def probability(value: float) -> str:

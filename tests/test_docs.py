@@ -276,7 +276,7 @@ def test_tables_of_results_have_the_numbers_of_their_archive(
     monkeypatch.setattr(tables, "ROOT", tmp_path)
     end = "<!-- end of table -->"
     monkeypatch.setattr(tables, "PAPER", {"digits": {"COIL": 65.48}})
-    names = ("two", "two against replay", "coil on two")
+    names = ("two", "two against replay", "coil on two", "coil against replay on two (few images), two (more)")
     page = "before\n" + "\n".join(f"<!-- table: {name} -->\nold\n{end}" for name in names)
     lines = tables.with_tables(page).splitlines()
     assert lines[:2] == ["before", "<!-- table: two -->"]
@@ -286,4 +286,6 @@ def test_tables_of_results_have_the_numbers_of_their_archive(
     # the differences 1 and 2: t = 1.5 / (0.707 / sqrt(2)) = 3, so p = 1 - 2 atan(3) / pi = 0.20; two pairs: p = 2 / 4
     assert "| COIL | +1.5 ± 0.7 | +3.0 ± 1.4 | 0.20 | 0.50 | 2 |" in lines
     assert "| 2 | 81.0 ± 1.4 | 65.48 | 72.0 ± 2.8 | 18.0 ± 2.8 | 3.0 | 1.2 M | basic | 2 |" in lines
+    for words in ("few images", "more"):
+        assert f"| {words} | 79.5 ± 0.7 | +1.5 ± 0.7 | +3.0 ± 1.4 | 0.20 | 0.50 | 2 |" in lines
     assert "old" not in lines
