@@ -183,6 +183,11 @@ def rollback_command(model: Path, to: int | None = None) -> str:
     return markup(f"cotransport rollback {shlex.quote(str(model))}" + ("" if to is None else f" --to {to}"))
 
 
+def prune_command(model: Path) -> str:
+    """The prune command, ready to be copied, without its option."""
+    return markup(f"cotransport prune {shlex.quote(str(model))}")
+
+
 def _gain(change: ClassAccuracy) -> float:
     """Points of accuracy that a class has gained; 0 if there is nothing to compare."""
     return 0.0 if change.before is None or change.after is None else change.after - change.before

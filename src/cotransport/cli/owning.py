@@ -10,7 +10,7 @@ from rich.filesize import decimal as file_size
 from rich.table import Table
 
 from cotransport.cli.console import err, markup, out, print_json
-from cotransport.cli.model_output import SHOWN, AsJson, Model, percent, rollback_command
+from cotransport.cli.model_output import SHOWN, AsJson, Model, percent, prune_command, rollback_command
 
 app = typer.Typer()
 
@@ -111,6 +111,35 @@ def rename(
         print_json({"version": version})
         return
     out.print(f"version {version}: {markup(old)} is called {markup(new)} now", soft_wrap=True)
+
+
+@app.command(epilog="Example: [bold]cotransport remove model tabby[/]")
+def remove(
+    model: Model,
+    name: Annotated[str, typer.Argument(help="The class's name.", metavar="CLASS", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Remove a class. This makes a new version; nothing is trained. A later lesson can teach the class again."""
+    from cotransport.lessons.removal import remove as remove_class
+
+    with err.status("measuring the other classes"):
+        removed = remove_class(model, name)
+    report = removed.report
+    if as_json:
+        accuracy = {"before": report and report.old_before, "after": report and report.old_after}
+        values = {"version": removed.version, "images": removed.images, "held_by": removed.held_by}
+        print_json(values | {"accuracy": accuracy})
+        return
+    words = [f"[bold]version {removed.version}[/] does not know {markup(name)}"]
+    if report is not None and report.accuracy is not None:
+        words.append(f"the other classes: {percent(report.old_before)} before, {percent(report.old_after)} now")
+    out.print("; ".join(words), soft_wrap=True)
+    if removed.held_by:
+        out.print(
+            f"earlier versions that still have images of it: {', '.join(map(str, removed.held_by))}. To remove all "
+            f"versions but the new one, with these images: {prune_command(model)} --keep 1",
+            soft_wrap=True,
+        )
 
 
 @app.command(epilog="Example: [bold]cotransport prune model --keep 3[/]")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,10 +16,11 @@ from cotransport.data.memory import Memory
 from cotransport.errors import ModelError
 from cotransport.learner.prediction import Predictor
 from cotransport.learner.snapshots import restored
+from cotransport.lessons.chance import likely_loss
 from cotransport.lessons.confidence import fit_temperature, measure_confidence
 from cotransport.lessons.images import labelled_images
 from cotransport.lessons.options import LessonOptions
-from cotransport.lessons.records import ClassAccuracy, Confidence, Confusion
+from cotransport.lessons.records import ClassAccuracy, Confidence, Confusion, LessonRecord, LessonReport, mean_accuracy
 from cotransport.model.store import ModelStore
 
 MOST_CONFUSIONS = 20
@@ -41,7 +43,7 @@ def compare(
 ) -> Comparison:
     """Accuracy of each class on its held-out images, by the classifiers before and after a lesson.
 
-    before : it may know fewer classes; None for a first lesson.
+    before : it may know other classes; None for a first lesson.
     temperature : the one that the user has chosen; by default, the one that suits the held-out images.
     """
     classes = after.state.classes
@@ -51,15 +53,19 @@ def compare(
         return Comparison(nothing, [], temperature or 1.0, None)
     scores = after.decision(test)
     predicted = scores.argmax(dim=1)
-    right, known = predicted == test.labels, 0 if before is None else len(before.state.classes)
-    was_right, old = torch.zeros_like(right), torch.nonzero(test.labels < known).flatten()
+    known = {} if before is None else {name: number for number, name in enumerate(before.state.classes)}
+    right, labels_before = (
+        predicted == test.labels,
+        torch.tensor([known.get(name, -1) for name in classes])[test.labels],
+    )
+    was_right, old = torch.zeros_like(right), torch.nonzero(labels_before >= 0).flatten()
     if before is not None and len(old):
-        was_right[old] = before.decision(test.take(old)).argmax(dim=1) == test.labels[old]
+        was_right[old] = before.decision(test.take(old)).argmax(dim=1) == labels_before[old]
     found: list[ClassAccuracy] = []
     for number, name in enumerate(classes):
         own = test.labels == number
         now, then = right[own], was_right[own]
-        is_old = number < known and len(now) > 0
+        is_old = name in known and len(now) > 0
         found.append(
             ClassAccuracy(
                 name=name,
@@ -84,6 +90,35 @@ def _confusions(test: LabelledImages, predicted: Tensor) -> list[Confusion]:
         Confusion(name=test.classes[true], predicted=test.classes[wrong], images=counted[true, wrong])
         for true, wrong in most
     ]
+
+
+def report_of(
+    lesson: LessonRecord, chosen: Mapping[str, Any], comparison: Comparison, known: int, seconds: float
+) -> LessonReport:
+    """The report of a lesson, or of another change of a model.
+
+    known : the number of classes that were known before; they come first.
+    """
+    per_class = comparison.per_class
+    tested = [one.after for one in per_class if one.after is not None]
+    compared = [one for one in per_class[:known] if one.lost is not None and one.gained is not None]
+    lost, gained = sum(one.lost or 0 for one in compared), sum(one.gained or 0 for one in compared)
+    old_before = mean_accuracy(per_class[:known], "before")
+    old_after = mean_accuracy(per_class[:known], "after")
+    return LessonReport(
+        lesson=lesson,
+        chosen=dict(chosen),
+        per_class=per_class,
+        accuracy=mean_accuracy(per_class, "after"),
+        old_before=old_before,
+        old_after=old_after,
+        accuracy_lost=None if old_before is None or old_after is None else old_before - old_after,
+        times={"seconds": seconds},
+        likely_loss=likely_loss(lost, gained, sum(one.images for one in compared)) if compared else None,
+        macro_accuracy=sum(tested) / len(tested) if tested else None,
+        confusions=comparison.confusions,
+        confidence=comparison.confidence,
+    )
 
 
 class Evaluation(NamedTuple):

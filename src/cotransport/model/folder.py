@@ -127,11 +127,13 @@ class ModelFolder:
 
     def facts(self, version: VersionRecord) -> Facts:
         """What `model.json` says about a version. Its weights and images are not read."""
-        model = self.parse(ModelRecord, self.checked(version, MODEL))
-        counts = [
-            sum(count for part in rows for _, _, count in part.rows) for rows in (model.exemplars, model.held_out)
-        ]
+        model = self.model(version)
+        counts = [sum(len(part) for part in rows) for rows in (model.exemplars, model.held_out)]
         return Facts(tuple(model.classes), model.image_size, model.settings, *counts)
+
+    def model(self, version: VersionRecord) -> ModelRecord:
+        """A version's `model.json`."""
+        return self.parse(ModelRecord, self.checked(version, MODEL))
 
     def metrics(self, version: VersionRecord) -> dict[str, Any]:
         """A version's `metrics.json`."""

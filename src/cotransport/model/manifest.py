@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -30,6 +30,10 @@ Number = Annotated[int, Field(ge=1, lt=MOST_VERSIONS)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Name = Annotated[str, Field(max_length=LONGEST_NAME)]
 FileNumber = Annotated[str, Field(pattern=r"^[1-9]\d{0,5}$")]
+
+
+Place = tuple[int, int]
+"""An image file's number, and a row in it."""
 
 
 class Record(BaseModel):
@@ -92,6 +96,13 @@ class ImageRows(Record):
     pixels: bool
     """Whether the images are stored in the size that the network sees."""
     rows: list[tuple[Number, Count, Count]]
+
+    def __len__(self) -> int:
+        return sum(count for _, _, count in self.rows)
+
+    def places(self) -> Iterator[Place]:
+        """The place of each image."""
+        return ((file, row) for file, first, count in self.rows for row in range(first, first + count))
 
 
 class ModelRecord(Record):

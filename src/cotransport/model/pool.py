@@ -16,13 +16,11 @@ from cotransport.data.decoding import Encoded, Item
 from cotransport.data.fingerprint import image_digest
 from cotransport.data.images import encoded_copy
 from cotransport.errors import ModelError
-from cotransport.model.manifest import ImageRows
+from cotransport.model.manifest import ImageRows, Place
 from cotransport.system.files import storable_name
 
 ROWS_AT_ONCE = 1024
 """Images that are encoded and written together."""
-Place = tuple[int, int]
-"""An image file's number, and a row in it."""
 
 
 class NewImage(NamedTuple):

@@ -18,8 +18,16 @@ from cotransport.data.loading import decode_squares, fits_memory
 from cotransport.data.memory import Memory
 from cotransport.errors import ModelError
 from cotransport.model.folder import IMAGES, METRICS, MODEL, TENSORS, VERSIONS, WEIGHTS, ModelFolder, file_record
-from cotransport.model.manifest import MOST_VERSIONS, FileRecord, ImageRows, Manifest, ModelRecord, VersionRecord
-from cotransport.model.pool import ImagePool, Place, read_column, read_images, write_images
+from cotransport.model.manifest import (
+    MOST_VERSIONS,
+    FileRecord,
+    ImageRows,
+    Manifest,
+    ModelRecord,
+    Place,
+    VersionRecord,
+)
+from cotransport.model.pool import ImagePool, read_column, read_images, write_images
 from cotransport.model.snapshot import Snapshot
 from cotransport.system.files import atomic_write, rename_folder, storage_errors, write_json
 from cotransport.system.tensors import read_tensors, tensor_names, write_tensors
