@@ -142,13 +142,55 @@ def remove(
         )
 
 
+@app.command(
+    "remove-image",
+    epilog="Examples:\n\n"
+    "[bold]cotransport remove-image model photos/week1/anna/3.jpg[/]  by a copy of the image\n\n"
+    "[bold]cotransport remove-image model 5f3a09c1d2e4[/]  by its id",
+)
+def remove_image(
+    model: Model,
+    images: Annotated[
+        list[str], typer.Argument(help="Files, or ids of stored images.", metavar="IMAGE...", show_default=False)
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Remove images from all versions of a model. What was learned from them stays."""
+    from cotransport.lessons.image_removal import remove_images
+
+    with err.status("comparing all stored images"):
+        removed = remove_images(model, images)
+    if as_json:
+        print_json(removed._asdict() | {"images": [one._asdict() for one in removed.images]})
+        return
+    table = Table("removed", "id", "class", "exemplar in versions", "held out in versions", box=None)
+    for one in removed.images:
+        cells = (", ".join(map(str, values)) for values in (one.classes, one.exemplar_in, one.held_out_in))
+        table.add_row(*(markup(cell or "–") for cell in (one.given, one.id, *cells)))
+    out.print(table)
+    for version, names in removed.without_exemplars.items():
+        out.print(f"version {version} has no exemplar left of: {markup(', '.join(map(str, names)))}", soft_wrap=True)
+    if removed.learned_from:
+        out.print(
+            f"versions that have learned from them: {', '.join(map(str, removed.learned_from))}. Their weights stay as "
+            "they are; only a new model, taught without these images, has learned nothing from them",
+            soft_wrap=True,
+        )
+    out.print(
+        "images that a lesson trained on and did not keep are not recorded: other versions may have learned from them "
+        "too",
+        soft_wrap=True,
+        style="dim",
+    )
+
+
 @app.command(epilog="Example: [bold]cotransport prune model --keep 3[/]")
 def prune(
     model: Model,
     keep: Annotated[int, typer.Option(help="Number of versions to keep, newest first.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Remove old versions, to free disk space. The current version is always kept."""
+    """Remove old versions, with the images that only they need. The current version is always kept."""
     from cotransport.lessons.information import describe
     from cotransport.lessons.ownership import prune as remove_versions
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cotransport.errors import ConfigError, ModelError
+from cotransport.errors import ConfigError, CotransportWarning, ModelError
 from cotransport.lessons.records import LessonRecord, parse_report
 from cotransport.model.folder import IMAGES, METRICS, MODEL, TENSORS, WEIGHTS, ModelFolder
 from cotransport.model.manifest import LONGEST_NAME
@@ -39,7 +40,11 @@ def rename(path: Path, old: str, new: str) -> int:
 
 
 def prune(path: Path, keep: int) -> list[int]:
-    """Remove all versions but the newest ones and the current one; returns the numbers of those that were removed."""
+    """Remove all versions but the newest ones and the current one; returns the numbers of those that were removed.
+
+    Images and features that no other version refers to are removed too.
+    """
+    from cotransport.model.rewriting import rewrite
     from cotransport.model.store import ModelStore
 
     if keep < 1:
@@ -52,6 +57,11 @@ def prune(path: Path, keep: int) -> list[int]:
         numbers = sorted(version.number for version in manifest.versions)
         kept = {*numbers[-keep:], *([manifest.current] if manifest.current is not None else [])}
         store.keep(kept)
+        try:
+            rewrite(store)
+        except ModelError as error:  # one of the versions that are kept is damaged
+            message = f"images that no version needs are still in the model folder, because of damage. {error}"
+            warnings.warn(message, CotransportWarning, stacklevel=2)
     return [number for number in numbers if number not in kept]
 
 

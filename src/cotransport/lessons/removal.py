@@ -18,7 +18,6 @@ from cotransport.learner.state import State
 from cotransport.lessons.comparison import compare, report_of
 from cotransport.lessons.ownership import check_finished, known_class, record_of_change
 from cotransport.lessons.records import LessonReport, parse_report
-from cotransport.model.manifest import Place
 from cotransport.model.store import ModelStore
 from cotransport.settings.sections import Device, PredictionSettings
 from cotransport.training.feature_cache import digests_of
@@ -106,13 +105,15 @@ def _measured(
 
 def _versions_with(store: ModelStore, label: str | int, version: int) -> list[int]:
     """All other versions that have images of a class, under any name."""
-    images: dict[int, set[Place]] = {}
-    own: set[Place] = set()
-    for one in store.manifest().versions:
+    manifest = store.manifest()
+    digests = store.pool_digests(manifest)
+    images: dict[int, set[bytes]] = {}
+    own: set[bytes] = set()
+    for one in manifest.versions:
         with suppress(ModelError):  # of a damaged version, nothing is known
             model = store.model(one)
-            parts = (model.exemplars, model.held_out)
-            images[one.number] = {place for rows in parts for part in rows for place in part.places()}
-            named = [part for rows in parts for name, part in zip(model.classes, rows, strict=False) if name == label]
-            own.update(place for part in named for place in part.places())
-    return [number for number, places in images.items() if number != version and places & own]
+            parts = [zip(model.classes, rows, strict=False) for rows in (model.exemplars, model.held_out)]
+            named = [(name, digests.of(rows)) for part in parts for name, rows in part]
+            images[one.number] = {digest for _, found in named for digest in found}
+            own.update(digest for name, found in named if name == label for digest in found)
+    return [number for number, found in images.items() if number != version and found & own]
