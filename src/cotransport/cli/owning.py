@@ -1,4 +1,4 @@
-"""The subcommands for the owner of a model: info, rollback, rename, prune, check and export; and example-data."""
+"""The subcommands for the owner of a model, such as info, rollback, rename and export; and example-data."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.table import Table
 
 from cotransport.cli.console import err, markup, out, print_json
 from cotransport.cli.model_output import SHOWN, AsJson, Model, percent, prune_command, rollback_command
+from cotransport.errors import ConfigError
 
 app = typer.Typer()
 
@@ -221,23 +222,71 @@ def check(model: Model, as_json: AsJson = False) -> None:
         out.print("every file is as it was written")
 
 
-@app.command(epilog="Example: [bold]cotransport export model --onnx model.onnx[/]")
+@app.command(
+    epilog="Examples:\n\n"
+    "[bold]cotransport export model --onnx model.onnx[/]  to run it without this package\n\n"
+    "[bold]cotransport export model --archive model.tar[/]  to move or keep it as one file"
+)
 def export(
     model: Model,
-    onnx: Annotated[Path, typer.Option(help="The file to write.", show_default=False)],
-    version: Annotated[int | None, typer.Option(help="The version to use.", show_default="the current one")] = None,
+    onnx: Annotated[Path | None, typer.Option(help="The ONNX file to write.", show_default=False)] = None,
+    archive: Annotated[
+        Path | None, typer.Option(help="The archive to write: .tar, or .tar.gz to compress it.", show_default=False)
+    ] = None,
+    version: Annotated[
+        int | None, typer.Option(help="The version to use, with --onnx.", show_default="the current one")
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Write a model as an ONNX file, to run it without this package.
+    """Write a model as one file.
 
-    The file takes decoded images and gives probabilities. Its metadata has the class names and the pre-processing.
+    An ONNX file takes decoded images and gives probabilities. Its metadata has the class names and the pre-processing.
+    An archive has all versions of the model, for [bold]cotransport import[/].
     """
-    from cotransport.learner.onnx import export as write_onnx
-    from cotransport.learner.prediction import Predictor
-    from cotransport.learner.snapshots import restored
-    from cotransport.model.store import ModelStore
+    if onnx is not None and archive is None:
+        from cotransport.learner.onnx import export as write_onnx
+        from cotransport.learner.prediction import Predictor
+        from cotransport.learner.snapshots import restored
+        from cotransport.model.store import ModelStore
 
-    write_onnx(Predictor(*restored(ModelStore(model).read(version))), onnx)
-    out.print(f"[bold]{markup(onnx)}[/]  {file_size(onnx.stat().st_size)}", soft_wrap=True)
+        file = onnx
+        write_onnx(Predictor(*restored(ModelStore(model).read(version))), file)
+    elif archive is not None and onnx is None:
+        from cotransport.model.archive import write_archive
+
+        if version is not None:
+            raise ConfigError("--version: an archive has all versions. Leave it out")
+        file = archive
+        with err.status("reading all files"):
+            write_archive(model, file)
+    else:
+        raise ConfigError("--onnx, --archive: give one of them")
+    size = file.stat().st_size
+    if as_json:
+        print_json({"file": str(file), "bytes": size})
+        return
+    out.print(f"[bold]{markup(file)}[/]  {file_size(size)}", soft_wrap=True)
+
+
+@app.command("import", epilog="Example: [bold]cotransport import model.tar model[/]")
+def import_model(
+    archive: Annotated[
+        Path, typer.Argument(help="A file that export --archive has written.", metavar="FILE", show_default=False)
+    ],
+    model: Annotated[Path, typer.Argument(help="A new folder.", metavar="MODEL", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Make a model folder of an archive. Every file is checked before the folder appears."""
+    from cotransport.model.archive import read_archive
+
+    with err.status("reading all files"):
+        manifest = read_archive(archive, model)
+    versions = [version.number for version in manifest.versions]
+    if as_json:
+        print_json({"model": str(model), "current": manifest.current, "versions": versions})
+        return
+    count = f"{len(versions)} version{'s' * (len(versions) != 1)}"
+    out.print(f"[bold]{markup(model)}[/]  {count}, the current one is {manifest.current or 'none'}", soft_wrap=True)
 
 
 @app.command(
