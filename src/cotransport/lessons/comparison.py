@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -20,8 +19,17 @@ from cotransport.lessons.chance import likely_loss
 from cotransport.lessons.confidence import fit_temperature, measure_confidence
 from cotransport.lessons.images import labelled_images
 from cotransport.lessons.options import LessonOptions
-from cotransport.lessons.records import ClassAccuracy, Confidence, Confusion, LessonRecord, LessonReport, mean_accuracy
+from cotransport.lessons.records import (
+    ClassAccuracy,
+    Confidence,
+    Confusion,
+    LessonRecord,
+    LessonReport,
+    macro_accuracy,
+    mean_accuracy,
+)
 from cotransport.model.store import ModelStore
+from cotransport.system.files import AnyPath
 
 MOST_CONFUSIONS = 20
 """Confusions that a report lists, at most."""
@@ -100,7 +108,6 @@ def report_of(
     known : the number of classes that were known before; they come first.
     """
     per_class = comparison.per_class
-    tested = [one.after for one in per_class if one.after is not None]
     compared = [one for one in per_class[:known] if one.lost is not None and one.gained is not None]
     lost, gained = sum(one.lost or 0 for one in compared), sum(one.gained or 0 for one in compared)
     old_before = mean_accuracy(per_class[:known], "before")
@@ -115,7 +122,7 @@ def report_of(
         accuracy_lost=None if old_before is None or old_after is None else old_before - old_after,
         times={"seconds": seconds},
         likely_loss=likely_loss(lost, gained, sum(one.images for one in compared)) if compared else None,
-        macro_accuracy=sum(tested) / len(tested) if tested else None,
+        macro_accuracy=macro_accuracy(per_class),
         confusions=comparison.confusions,
         confidence=comparison.confidence,
     )
@@ -129,13 +136,17 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-    folder: Path, data: str | None = None, *, version: int | None = None, options: LessonOptions = LessonOptions()
+    folder: AnyPath,
+    data: AnyPath | None = None,
+    *,
+    version: int | None = None,
+    options: LessonOptions = LessonOptions(),
 ) -> Evaluation:
     """Accuracy of each class on its held-out images, or on other data: on its test images if it has some."""
     snapshot = ModelStore(folder).read(version)
     predictor = Predictor(*restored(snapshot, device=options.device))
     if data is not None:
-        test = labelled_images(snapshot, data, options, skip_unknown=version is not None)
+        test = labelled_images(snapshot, str(data), options, skip_unknown=version is not None)
     elif (held_out := snapshot.held_out.labelled(snapshot.classes)) is not None:
         test = held_out
     else:

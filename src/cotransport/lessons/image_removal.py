@@ -20,7 +20,7 @@ from cotransport.model.manifest import Manifest, ModelRecord
 from cotransport.model.pool import read_images
 from cotransport.model.rewriting import rewrite
 from cotransport.model.store import ModelStore
-from cotransport.system.files import storage_errors
+from cotransport.system.files import AnyPath, storage_errors
 
 ID_LETTERS = 12
 """Letters of an image's id: the first ones of its digest, in hexadecimal."""
@@ -53,7 +53,7 @@ class RemovedImages(NamedTuple):
     """Classes that have lost their last exemplar, by version."""
 
 
-def remove_images(path: Path, images: Sequence[str]) -> RemovedImages:
+def remove_images(path: AnyPath, images: Sequence[str]) -> RemovedImages:
     """Remove images from all versions of a model.
 
     images : files, or ids. A file is found by its bytes, or by its pixels in the size that the network sees.
@@ -63,7 +63,7 @@ def remove_images(path: Path, images: Sequence[str]) -> RemovedImages:
     with store.locked():
         check_finished(store)
         manifest = store.manifest()
-        with storage_errors(path):
+        with storage_errors(store.path):
             store.remove_unlisted(manifest)  # a removal that was interrupted may have left image files
         uses = _uses(store, manifest)
         pool = _Pool(store, manifest, {model.image_size for model in uses.models.values()})

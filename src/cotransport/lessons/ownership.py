@@ -6,15 +6,15 @@ import hashlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from cotransport.errors import ConfigError, CotransportWarning, ModelError
 from cotransport.lessons.records import LessonRecord, parse_report
 from cotransport.model.folder import IMAGES, METRICS, MODEL, TENSORS, WEIGHTS, ModelFolder
 from cotransport.model.manifest import LONGEST_NAME
+from cotransport.system.files import AnyPath
 
 
-def rename(path: Path, old: str, new: str) -> int:
+def rename(path: AnyPath, old: str, new: str) -> int:
     """Give a class another name, in a new version; returns its number. Nothing is trained."""
     from cotransport.model.store import ModelStore
 
@@ -39,7 +39,7 @@ def rename(path: Path, old: str, new: str) -> int:
         return store.write(replace(snapshot, classes=renamed, metrics=metrics), parent=current)
 
 
-def prune(path: Path, keep: int) -> list[int]:
+def prune(path: AnyPath, keep: int) -> list[int]:
     """Remove all versions but the newest ones and the current one; returns the numbers of those that were removed.
 
     Images and features that no other version refers to are removed too.
@@ -65,7 +65,7 @@ def prune(path: Path, keep: int) -> list[int]:
     return [number for number in numbers if number not in kept]
 
 
-def check(path: Path) -> list[str]:
+def check(path: AnyPath) -> list[str]:
     """Compare every file of every version with its checksum; returns what is wrong, in sentences."""
     folder = ModelFolder(path)
     manifest = folder.manifest()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cotransport.data.memory import Memory
@@ -20,6 +19,7 @@ from cotransport.lessons.ownership import check_finished, known_class, record_of
 from cotransport.lessons.records import LessonReport, parse_report
 from cotransport.model.store import ModelStore
 from cotransport.settings.sections import Device, PredictionSettings
+from cotransport.system.files import AnyPath
 from cotransport.training.feature_cache import digests_of
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class RemovedClass(NamedTuple):
     """The accuracy of the other classes before and after; None for a model that was saved from Python."""
 
 
-def remove(path: Path, name: str, *, backbone: nn.Module | None = None, device: Device = Device()) -> RemovedClass:
+def remove(path: AnyPath, name: str, *, backbone: nn.Module | None = None, device: Device = Device()) -> RemovedClass:
     """Write a version that does not know a class. A later lesson can teach it again.
 
     backbone : the module that the model was made with, if it was not made with a name.

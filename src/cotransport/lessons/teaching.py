@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from cotransport import jobs
@@ -41,14 +40,14 @@ from cotransport.lessons.wording import lesson_notes
 from cotransport.model.manifest import VersionRecord
 from cotransport.model.snapshot import Snapshot
 from cotransport.model.store import ModelStore
-from cotransport.system.files import storable_name
+from cotransport.system.files import AnyPath, storable_name
 from cotransport.training.feature_cache import FeatureCache, digests_of
 from cotransport.training.processes import processes_for
 
 
 def learn(
-    folder: Path,
-    data: str,
+    folder: AnyPath,
+    data: AnyPath,
     options: LessonOptions = LessonOptions(),
     *,
     overwrite: bool = False,
@@ -58,7 +57,7 @@ def learn(
 
     overwrite : discard an unfinished lesson instead.
     """
-    processes, store = processes_for(options.device), ModelStore(folder)
+    data, processes, store = str(data), processes_for(options.device), ModelStore(folder)
     listener = listener if processes.is_first else NullListener()
     size = _image_size(store, options)
     source = open_lesson_source(data, size, options)  # wrong data is an error before a model folder is created

@@ -23,6 +23,7 @@ from cotransport.model.manifest import FileRecord, Manifest
 from cotransport.system.files import (
     LARGEST_JSON,
     PART,
+    AnyPath,
     atomic_write,
     rename_folder,
     storage_error,
@@ -40,12 +41,13 @@ _BLOCK, _RECORD = tarfile.BLOCKSIZE, tarfile.RECORDSIZE
 _CHUNK = 1 << 20
 
 
-def write_archive(model: Path, file: Path) -> None:
+def write_archive(model: AnyPath, file: AnyPath) -> None:
     """Write a model folder as one file. Every file's checksum is verified on the way.
 
     file : ends in .tar, or in .tar.gz or .tgz to be compressed. A lesson that is not finished is not part of it.
     """
-    compressed, folder = _is_compressed(file), ModelFolder(model)
+    model, file, folder = Path(model), Path(file), ModelFolder(model)
+    compressed = _is_compressed(file)
     manifest, content = _manifest(folder)
     if file.is_dir() or not file.parent.is_dir():
         raise ConfigError(f"{file}: a folder, or in a folder that does not exist. Give a file in an existing folder")
@@ -63,8 +65,9 @@ def write_archive(model: Path, file: Path) -> None:
                 archive.addfile(_header(name, record.bytes), own)
 
 
-def read_archive(file: Path, model: Path) -> Manifest:
+def read_archive(file: AnyPath, model: AnyPath) -> Manifest:
     """Make a new model folder of an archive; returns its manifest. Nothing is left of an archive that is refused."""
+    file, model = Path(file), Path(model)
     compressed = _is_compressed(file)
     if model.exists() or model.is_symlink():
         raise ConfigError(f"{model}: exists already. Give a new folder's name")

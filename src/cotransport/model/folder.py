@@ -41,6 +41,7 @@ from cotransport.model.manifest import (
 )
 from cotransport.system.files import (
     PART,
+    AnyPath,
     checksum,
     read_json,
     read_json_bytes,
@@ -65,8 +66,8 @@ RecordType = TypeVar("RecordType", bound=Record)
 class ModelFolder:
     """A model folder. Writers hold `locked`; readers need no lock."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: AnyPath) -> None:
+        self.path = Path(path)
 
     @property
     def exists(self) -> bool:

@@ -27,7 +27,7 @@ from cotransport.model.manifest import (
 )
 from cotransport.model.pool import ImagePool, NewImage, Place, PoolDigests, read_column, read_images, write_images
 from cotransport.model.snapshot import Snapshot
-from cotransport.system.files import atomic_write, storage_errors, write_json
+from cotransport.system.files import AnyPath, atomic_write, storage_errors, write_json
 from cotransport.system.tensors import read_tensors, tensor_names, write_tensors
 from cotransport.version import __version__
 
@@ -38,7 +38,7 @@ MOST_COPIES = 2
 class ModelStore(ModelFolder):
     """Reads and writes the versions of a model folder. Writers hold `locked`; readers need no lock."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: AnyPath) -> None:
         super().__init__(path)
         self._places: dict[bytes, Place] | None = None
 
