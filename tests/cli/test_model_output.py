@@ -123,6 +123,16 @@ class TestShowOutcome:
         assert "the classes known before: 66.7 % before, 71.7 % now" in printed
         assert "much forgotten" not in printed
 
+    def test_the_mean_of_the_classes_is_shown_where_their_sizes_differ(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """(100 + 50) / 2 percent; a class without images does not count."""
+        empty = accuracy("owl", None, None, images=0)
+        printed = shown(outcome(accuracy("cat", 90, 100, images=30), accuracy("dog", 50, 50, images=4), empty), capsys)
+        assert "80.0 % of all held-out images (75.0 % if every class counts the same)" in printed
+        printed = shown(outcome(accuracy("cat", 90, 100), accuracy("dog", 50, 50), empty), capsys)
+        assert "every class counts the same" not in printed
+
     def test_a_lesson_without_held_out_images_has_no_accuracy(self, capsys: pytest.CaptureFixture[str]) -> None:
         printed = shown(outcome(accuracy("cat", None, None, images=0), accuracy=None), capsys)
         assert "version 2 is ready. There are too few images to hold some out for testing" in printed

@@ -323,6 +323,18 @@ class TestEvaluate:
         assert [one["name"] for one in found["per_class"]] == ["class 0", "class 1"]
         assert found["accuracy"] == sum(one["accuracy"] for one in found["per_class"]) / 2
 
+    def test_the_mean_of_the_classes(self, cotransport: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of 10 images 8 are right: 80 %; the mean of 100 % and 50 % is 75 %."""
+        two = [
+            ClassAccuracy(name=name, images=images, before=None, after=after)
+            for name, images, after in (("cat", 6, 100.0), ("dog", 4, 50.0))
+        ]
+        sure = Confidence(right=[0.9], wrong=[])
+        monkeypatch.setattr("cotransport.lessons.comparison.evaluate", lambda *_, **__: Evaluation(two, sure))
+        assert "80.0 % of 10 images (75.0 % if every class counts the same)" in cotransport("evaluate", "model")[1]
+        found = json.loads(cotransport("evaluate", "model", "--json")[1])
+        assert (found["accuracy"], found["macro_accuracy"]) == (80, 75)
+
     def test_of_many_classes_the_worst_are_shown(self, cotransport: Command, monkeypatch: pytest.MonkeyPatch) -> None:
         many = [
             ClassAccuracy(name=f"class {number:02}", images=2, before=None, after=float(number)) for number in range(45)
@@ -421,6 +433,61 @@ class TestOwnership:
         assert json.loads(printed)["removed"]
         code, printed = model("check", "model")
         assert (code, "every file is as it was written" in printed) == (0, True)
+
+    def test_remove(self, model: Command) -> None:
+        code, printed = model("remove", "model", "class 0")
+        assert code == 0
+        assert "version 2 does not know class 0; the other classes:" in printed
+        assert "earlier versions that still have images of it: 1" in printed
+        assert "cotransport prune model --keep 1" in printed
+        code, printed = model("remove", "model", "class 1")
+        assert (code, "the only class of this model" in printed) == (2, True)
+        assert model("rollback", "model", "--to", "1")[0] == 0
+        found = json.loads(model("remove", "model", "class 1", "--json")[1])
+        assert (found["version"], found["held_by"], found["images"]) == (3, [1, 2], 20)
+        assert found["accuracy"].keys() == {"before", "after"}
+
+    def test_remove_image(self, model: Command) -> None:
+        some = next(Path("first/class 0").iterdir())
+        code, printed = model("remove-image", "model", str(some))
+        assert code == 0
+        assert "class 0" in printed
+        assert "are not recorded: other versions may have learned from them too" in printed
+        code, printed = model("remove-image", "model", str(some))
+        assert (code, "not among the images that model stores" in printed) == (2, True)
+        identity = printed.partition("most similar one is ")[2][:12]
+        found = json.loads(model("remove-image", "model", identity, "--json")[1])
+        (one,) = found["images"]
+        assert (one["given"], one["id"]) == (identity, identity)
+        assert one["exemplar_in"] + one["held_out_in"] == [1]
+        assert found["learned_from"] == one["exemplar_in"]
+        assert model("check", "model")[0] == 0
+
+    def test_archive_and_import(self, model: Command) -> None:
+        code, printed = model("export", "model", "--archive", "model.tar.gz")
+        assert (code, "model.tar.gz" in printed) == (0, True)
+        code, printed = model("import", "model.tar.gz", "copy")
+        assert (code, "1 version, the current one is 1" in printed) == (0, True)
+        assert model("check", "copy")[0] == 0
+        found = json.loads(model("import", "model.tar.gz", "other", "--json")[1])
+        assert found == {"model": "other", "current": 1, "versions": [1]}
+        code, printed = model("import", "model.tar.gz", "copy")
+        assert (code, "copy: exists already" in printed) == (2, True)
+        found = json.loads(model("export", "model", "--archive", "model.tar", "--json")[1])
+        assert found == {"file": "model.tar", "bytes": Path("model.tar").stat().st_size}
+
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            ([], "--onnx, --archive: give one of them"),
+            (["--onnx", "a.onnx", "--archive", "a.tar"], "--onnx, --archive: give one of them"),
+            (["--archive", "a.tar", "--version", "1"], "an archive has all versions"),
+            (["--archive", "a.zip"], "not the name of an archive"),
+        ],
+    )
+    def test_export_of_one_kind(self, words: list[str], message: str, model: Command) -> None:
+        code, printed = model("export", "model", *words)
+        assert (code, message in printed) == (2, True)
 
     def test_a_damaged_file(self, model: Command) -> None:
         weights = next(Path("model").rglob("weights.safetensors"))

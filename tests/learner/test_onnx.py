@@ -26,7 +26,7 @@ SMALL = module()
 def test_it_predicts_what_the_classifier_predicts(method: str, backbone: object, tmp_path: Path) -> None:
     clf = classifier(method).set_params(backbone=backbone)
     clf.learn(blobs(2, 12)).learn(blobs(2, 12, first=2, seed=1))
-    export(clf.predictor(), tmp_path / "m.onnx")
+    export(clf.predictor(), str(tmp_path / "m.onnx"))
     session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
     for count in (1, 7):  # any number of images
         test = blobs(4, count, seed=5)

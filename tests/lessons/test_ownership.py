@@ -120,3 +120,10 @@ class TestCheck:
         with store.locked():
             store.replace_manifest(store.manifest().model_copy(update={"current": None}))
         assert check(model) == [f"{model}: no version is current. Choose one with `cotransport rollback --to`"]
+
+
+def test_paths_may_be_strings(model: Path) -> None:
+    assert rename(str(model), "class 0", "nought") == 3
+    assert prune(str(model), keep=1) == [1, 2]
+    assert check(str(model)) == []
+    assert describe(str(model))["current"] == 3

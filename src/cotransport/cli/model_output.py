@@ -103,7 +103,10 @@ def show_outcome(model: Path, outcome: LessonOutcome, *, as_json: bool) -> None:
         )
         return
     _show_classes(report.per_class, report.lesson.new_classes)
-    words = [f"[bold]version {outcome.version}[/] recognises {percent(report.accuracy)} of all held-out images"]
+    words = [
+        f"[bold]version {outcome.version}[/] recognises {percent(report.accuracy)} of all held-out images"
+        + class_average(report.per_class)
+    ]
     if report.accuracy is None:
         words = [f"[bold]version {outcome.version}[/] is ready. There are too few images to hold some out for testing"]
     if report.accuracy_lost is not None:
@@ -138,6 +141,15 @@ def show_outcome(model: Path, outcome: LessonOutcome, *, as_json: bool) -> None:
             f"{rollback_command(model, outcome.version)}",
             soft_wrap=True,
         )
+
+
+def class_average(classes: Sequence[ClassAccuracy]) -> str:
+    """The mean of the classes' accuracies, in words. Nothing if all classes have equally many images."""
+    from cotransport.lessons.records import macro_accuracy
+
+    if len({one.images for one in classes if one.after is not None}) < 2:
+        return ""
+    return f" ({percent(macro_accuracy(classes))} if every class counts the same)"
 
 
 def _meaning(classes: Sequence[ClassAccuracy]) -> str:
@@ -181,6 +193,11 @@ def show_confidence(confidence: Confidence) -> None:
 def rollback_command(model: Path, to: int | None = None) -> str:
     """The rollback command, ready to be copied."""
     return markup(f"cotransport rollback {shlex.quote(str(model))}" + ("" if to is None else f" --to {to}"))
+
+
+def prune_command(model: Path) -> str:
+    """The prune command, ready to be copied, without its option."""
+    return markup(f"cotransport prune {shlex.quote(str(model))}")
 
 
 def _gain(change: ClassAccuracy) -> float:

@@ -18,6 +18,7 @@ from cotransport.cli.model_output import (
     AsJson,
     Format,
     Model,
+    class_average,
     percent,
     print_predictions,
     show_confidence,
@@ -260,7 +261,7 @@ def evaluate(
 ) -> None:
     """Measure the accuracy of each class."""
     from cotransport.lessons.comparison import evaluate as measure
-    from cotransport.lessons.records import mean_accuracy
+    from cotransport.lessons.records import macro_accuracy, mean_accuracy
 
     options = _options({}, overrides or ())
     if options.chosen:
@@ -275,6 +276,7 @@ def evaluate(
         print_json(
             {
                 "accuracy": accuracy,
+                "macro_accuracy": macro_accuracy(classes),
                 "images": images,
                 "per_class": [{"name": one.name, "images": one.images, "accuracy": one.after} for one in classes],
                 "calibration_error": confidence.error,
@@ -289,7 +291,7 @@ def evaluate(
     out.print(table)
     if len(classes) > SHOWN:
         out.print(f"the {SHOWN} worst of {len(classes)} classes; --json has all", style="dim")
-    out.print(f"[bold]{percent(accuracy)}[/] of {images:,} images")
+    out.print(f"[bold]{percent(accuracy)}[/] of {images:,} images{class_average(classes)}")
     show_confidence(confidence)
 
 

@@ -1,4 +1,4 @@
-"""The subcommands for the owner of a model: info, rollback, rename, prune, check and export; and example-data."""
+"""The subcommands for the owner of a model, such as info, rollback, rename and export; and example-data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from rich.filesize import decimal as file_size
 from rich.table import Table
 
 from cotransport.cli.console import err, markup, out, print_json
-from cotransport.cli.model_output import SHOWN, AsJson, Model, percent, rollback_command
+from cotransport.cli.model_output import SHOWN, AsJson, Model, percent, prune_command, rollback_command
+from cotransport.errors import ConfigError
 
 app = typer.Typer()
 
@@ -113,13 +114,84 @@ def rename(
     out.print(f"version {version}: {markup(old)} is called {markup(new)} now", soft_wrap=True)
 
 
+@app.command(epilog="Example: [bold]cotransport remove model tabby[/]")
+def remove(
+    model: Model,
+    name: Annotated[str, typer.Argument(help="The class's name.", metavar="CLASS", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Remove a class. This makes a new version; nothing is trained. A later lesson can teach the class again."""
+    from cotransport.lessons.removal import remove as remove_class
+
+    with err.status("measuring the other classes"):
+        removed = remove_class(model, name)
+    report = removed.report
+    if as_json:
+        accuracy = {"before": report and report.old_before, "after": report and report.old_after}
+        values = {"version": removed.version, "images": removed.images, "held_by": removed.held_by}
+        print_json(values | {"accuracy": accuracy})
+        return
+    words = [f"[bold]version {removed.version}[/] does not know {markup(name)}"]
+    if report is not None and report.accuracy is not None:
+        words.append(f"the other classes: {percent(report.old_before)} before, {percent(report.old_after)} now")
+    out.print("; ".join(words), soft_wrap=True)
+    if removed.held_by:
+        out.print(
+            f"earlier versions that still have images of it: {', '.join(map(str, removed.held_by))}. To remove all "
+            f"versions but the new one, with these images: {prune_command(model)} --keep 1",
+            soft_wrap=True,
+        )
+
+
+@app.command(
+    "remove-image",
+    epilog="Examples:\n\n"
+    "[bold]cotransport remove-image model photos/week1/anna/3.jpg[/]  by a copy of the image\n\n"
+    "[bold]cotransport remove-image model 5f3a09c1d2e4[/]  by its id",
+)
+def remove_image(
+    model: Model,
+    images: Annotated[
+        list[str], typer.Argument(help="Files, or ids of stored images.", metavar="IMAGE...", show_default=False)
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Remove images from all versions of a model. What was learned from them stays."""
+    from cotransport.lessons.image_removal import remove_images
+
+    with err.status("comparing all stored images"):
+        removed = remove_images(model, images)
+    if as_json:
+        print_json(removed._asdict() | {"images": [one._asdict() for one in removed.images]})
+        return
+    table = Table("removed", "id", "class", "exemplar in versions", "held out in versions", box=None)
+    for one in removed.images:
+        cells = (", ".join(map(str, values)) for values in (one.classes, one.exemplar_in, one.held_out_in))
+        table.add_row(*(markup(cell or "–") for cell in (one.given, one.id, *cells)))
+    out.print(table)
+    for version, names in removed.without_exemplars.items():
+        out.print(f"version {version} has no exemplar left of: {markup(', '.join(map(str, names)))}", soft_wrap=True)
+    if removed.learned_from:
+        out.print(
+            f"versions that have learned from them: {', '.join(map(str, removed.learned_from))}. Their weights stay as "
+            "they are; only a new model, taught without these images, has learned nothing from them",
+            soft_wrap=True,
+        )
+    out.print(
+        "images that a lesson trained on and did not keep are not recorded: other versions may have learned from them "
+        "too",
+        soft_wrap=True,
+        style="dim",
+    )
+
+
 @app.command(epilog="Example: [bold]cotransport prune model --keep 3[/]")
 def prune(
     model: Model,
     keep: Annotated[int, typer.Option(help="Number of versions to keep, newest first.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Remove old versions, to free disk space. The current version is always kept."""
+    """Remove old versions, with the images that only they need. The current version is always kept."""
     from cotransport.lessons.information import describe
     from cotransport.lessons.ownership import prune as remove_versions
 
@@ -150,23 +222,71 @@ def check(model: Model, as_json: AsJson = False) -> None:
         out.print("every file is as it was written")
 
 
-@app.command(epilog="Example: [bold]cotransport export model --onnx model.onnx[/]")
+@app.command(
+    epilog="Examples:\n\n"
+    "[bold]cotransport export model --onnx model.onnx[/]  to run it without this package\n\n"
+    "[bold]cotransport export model --archive model.tar[/]  to move or keep it as one file"
+)
 def export(
     model: Model,
-    onnx: Annotated[Path, typer.Option(help="The file to write.", show_default=False)],
-    version: Annotated[int | None, typer.Option(help="The version to use.", show_default="the current one")] = None,
+    onnx: Annotated[Path | None, typer.Option(help="The ONNX file to write.", show_default=False)] = None,
+    archive: Annotated[
+        Path | None, typer.Option(help="The archive to write: .tar, or .tar.gz to compress it.", show_default=False)
+    ] = None,
+    version: Annotated[
+        int | None, typer.Option(help="The version to use, with --onnx.", show_default="the current one")
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Write a model as an ONNX file, to run it without this package.
+    """Write a model as one file.
 
-    The file takes decoded images and gives probabilities. Its metadata has the class names and the pre-processing.
+    An ONNX file takes decoded images and gives probabilities. Its metadata has the class names and the pre-processing.
+    An archive has all versions of the model, for [bold]cotransport import[/].
     """
-    from cotransport.learner.onnx import export as write_onnx
-    from cotransport.learner.prediction import Predictor
-    from cotransport.learner.snapshots import restored
-    from cotransport.model.store import ModelStore
+    if onnx is not None and archive is None:
+        from cotransport.learner.onnx import export as write_onnx
+        from cotransport.learner.prediction import Predictor
+        from cotransport.learner.snapshots import restored
+        from cotransport.model.store import ModelStore
 
-    write_onnx(Predictor(*restored(ModelStore(model).read(version))), onnx)
-    out.print(f"[bold]{markup(onnx)}[/]  {file_size(onnx.stat().st_size)}", soft_wrap=True)
+        file = onnx
+        write_onnx(Predictor(*restored(ModelStore(model).read(version))), file)
+    elif archive is not None and onnx is None:
+        from cotransport.model.archive import write_archive
+
+        if version is not None:
+            raise ConfigError("--version: an archive has all versions. Leave it out")
+        file = archive
+        with err.status("reading all files"):
+            write_archive(model, file)
+    else:
+        raise ConfigError("--onnx, --archive: give one of them")
+    size = file.stat().st_size
+    if as_json:
+        print_json({"file": str(file), "bytes": size})
+        return
+    out.print(f"[bold]{markup(file)}[/]  {file_size(size)}", soft_wrap=True)
+
+
+@app.command("import", epilog="Example: [bold]cotransport import model.tar model[/]")
+def import_model(
+    archive: Annotated[
+        Path, typer.Argument(help="A file that export --archive has written.", metavar="FILE", show_default=False)
+    ],
+    model: Annotated[Path, typer.Argument(help="A new folder.", metavar="MODEL", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Make a model folder of an archive. Every file is checked before the folder appears."""
+    from cotransport.model.archive import read_archive
+
+    with err.status("reading all files"):
+        manifest = read_archive(archive, model)
+    versions = [version.number for version in manifest.versions]
+    if as_json:
+        print_json({"model": str(model), "current": manifest.current, "versions": versions})
+        return
+    count = f"{len(versions)} version{'s' * (len(versions) != 1)}"
+    out.print(f"[bold]{markup(model)}[/]  {count}, the current one is {manifest.current or 'none'}", soft_wrap=True)
 
 
 @app.command(

@@ -18,7 +18,7 @@ from cotransport.learner.prediction import Predictor
 from cotransport.learner.state import State
 from cotransport.networks.network import Network
 from cotransport.settings.sections import PredictionSettings
-from cotransport.system.files import atomic_write
+from cotransport.system.files import AnyPath, atomic_write
 from cotransport.training.inference import mirrored_mean
 from cotransport.version import __version__
 
@@ -44,7 +44,7 @@ class _Exported(nn.Module):
         return F.softmax(scores / self.temperature, dim=1)
 
 
-def export(predictor: Predictor, path: Path) -> None:
+def export(predictor: Predictor, path: AnyPath) -> None:
     """Write a classifier as an ONNX file.
 
     Input `images`: uint8 (n, size, size, 3), RGB. Output `probabilities`: float32 (n, classes). The metadata has the
@@ -56,6 +56,7 @@ def export(predictor: Predictor, path: Path) -> None:
         import onnxscript  # noqa: F401 (torch's exporter needs it)
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed. pip install 'cotransport[onnx]'") from None
+    path = Path(path)
     if path.is_dir() or not path.parent.is_dir():
         raise ConfigError(f"{path}: a folder, or in a folder that does not exist. Give a file in an existing folder")
     state, means = predictor.state, predictor.class_means if predictor.uses_class_means else None

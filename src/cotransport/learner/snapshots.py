@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,8 @@ from cotransport.settings.sections import Device
 from cotransport.training.feature_cache import DIGEST, FeatureCache
 
 _NETWORK, _BACKBONE, _PLAN = "network.", "network.backbone.", "plan"
-_CROP, _DIGESTS, _FEATURES = "features.crop", "features.{}.digests", "features.{}.values"
+_ALL_FEATURES = "features."
+_CROP, _DIGESTS, _FEATURES = (_ALL_FEATURES + part for part in ("crop", "{}.digests", "{}.values"))
 
 
 def snapshot_of(state: State, settings: LearnerSettings) -> Snapshot:
@@ -55,6 +56,16 @@ def restored(
         snapshot.classes, snapshot.task_sizes, snapshot.image_size, network.eval(), snapshot.memory, plan, features
     )
     return state, settings
+
+
+def without_features(tensors: Mapping[str, Tensor], digests: Collection[bytes]) -> dict[str, Tensor]:
+    """A snapshot's tensors without the stored features of the images with these digests."""
+    first = tensors.get(_FEATURES.format(0))
+    cache = None if first is None else _feature_cache(tensors, first.shape[-1])
+    if cache is None or cache.digests.isdisjoint(digests):
+        return dict(tensors)
+    rest = {name: tensor for name, tensor in tensors.items() if not name.startswith(_ALL_FEATURES)}
+    return {**rest, **_feature_tensors(cache.only(cache.digests.difference(digests)))}
 
 
 def _feature_tensors(cache: FeatureCache) -> dict[str, Tensor]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,11 +15,21 @@ from cotransport.data.memory import Memory
 from cotransport.errors import ModelError
 from cotransport.learner.prediction import Predictor
 from cotransport.learner.snapshots import restored
+from cotransport.lessons.chance import likely_loss
 from cotransport.lessons.confidence import fit_temperature, measure_confidence
 from cotransport.lessons.images import labelled_images
 from cotransport.lessons.options import LessonOptions
-from cotransport.lessons.records import ClassAccuracy, Confidence, Confusion
+from cotransport.lessons.records import (
+    ClassAccuracy,
+    Confidence,
+    Confusion,
+    LessonRecord,
+    LessonReport,
+    macro_accuracy,
+    mean_accuracy,
+)
 from cotransport.model.store import ModelStore
+from cotransport.system.files import AnyPath
 
 MOST_CONFUSIONS = 20
 """Confusions that a report lists, at most."""
@@ -41,7 +51,7 @@ def compare(
 ) -> Comparison:
     """Accuracy of each class on its held-out images, by the classifiers before and after a lesson.
 
-    before : it may know fewer classes; None for a first lesson.
+    before : it may know other classes; None for a first lesson.
     temperature : the one that the user has chosen; by default, the one that suits the held-out images.
     """
     classes = after.state.classes
@@ -51,15 +61,19 @@ def compare(
         return Comparison(nothing, [], temperature or 1.0, None)
     scores = after.decision(test)
     predicted = scores.argmax(dim=1)
-    right, known = predicted == test.labels, 0 if before is None else len(before.state.classes)
-    was_right, old = torch.zeros_like(right), torch.nonzero(test.labels < known).flatten()
+    known = {} if before is None else {name: number for number, name in enumerate(before.state.classes)}
+    right, labels_before = (
+        predicted == test.labels,
+        torch.tensor([known.get(name, -1) for name in classes])[test.labels],
+    )
+    was_right, old = torch.zeros_like(right), torch.nonzero(labels_before >= 0).flatten()
     if before is not None and len(old):
-        was_right[old] = before.decision(test.take(old)).argmax(dim=1) == test.labels[old]
+        was_right[old] = before.decision(test.take(old)).argmax(dim=1) == labels_before[old]
     found: list[ClassAccuracy] = []
     for number, name in enumerate(classes):
         own = test.labels == number
         now, then = right[own], was_right[own]
-        is_old = number < known and len(now) > 0
+        is_old = name in known and len(now) > 0
         found.append(
             ClassAccuracy(
                 name=name,
@@ -86,6 +100,34 @@ def _confusions(test: LabelledImages, predicted: Tensor) -> list[Confusion]:
     ]
 
 
+def report_of(
+    lesson: LessonRecord, chosen: Mapping[str, Any], comparison: Comparison, known: int, seconds: float
+) -> LessonReport:
+    """The report of a lesson, or of another change of a model.
+
+    known : the number of classes that were known before; they come first.
+    """
+    per_class = comparison.per_class
+    compared = [one for one in per_class[:known] if one.lost is not None and one.gained is not None]
+    lost, gained = sum(one.lost or 0 for one in compared), sum(one.gained or 0 for one in compared)
+    old_before = mean_accuracy(per_class[:known], "before")
+    old_after = mean_accuracy(per_class[:known], "after")
+    return LessonReport(
+        lesson=lesson,
+        chosen=dict(chosen),
+        per_class=per_class,
+        accuracy=mean_accuracy(per_class, "after"),
+        old_before=old_before,
+        old_after=old_after,
+        accuracy_lost=None if old_before is None or old_after is None else old_before - old_after,
+        times={"seconds": seconds},
+        likely_loss=likely_loss(lost, gained, sum(one.images for one in compared)) if compared else None,
+        macro_accuracy=macro_accuracy(per_class),
+        confusions=comparison.confusions,
+        confidence=comparison.confidence,
+    )
+
+
 class Evaluation(NamedTuple):
     """The accuracy of each class that has images, and how far the probabilities can be trusted."""
 
@@ -94,13 +136,17 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-    folder: Path, data: str | None = None, *, version: int | None = None, options: LessonOptions = LessonOptions()
+    folder: AnyPath,
+    data: AnyPath | None = None,
+    *,
+    version: int | None = None,
+    options: LessonOptions = LessonOptions(),
 ) -> Evaluation:
     """Accuracy of each class on its held-out images, or on other data: on its test images if it has some."""
     snapshot = ModelStore(folder).read(version)
     predictor = Predictor(*restored(snapshot, device=options.device))
     if data is not None:
-        test = labelled_images(snapshot, data, options, skip_unknown=version is not None)
+        test = labelled_images(snapshot, str(data), options, skip_unknown=version is not None)
     elif (held_out := snapshot.held_out.labelled(snapshot.classes)) is not None:
         test = held_out
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from cotransport.errors import ConfigError, ModelError
@@ -13,9 +12,10 @@ from cotransport.model.folder import ModelFolder
 from cotransport.model.manifest import Facts
 from cotransport.settings.sections import Backbone
 from cotransport.settings.validation import validated
+from cotransport.system.files import AnyPath
 
 
-def describe(path: Path) -> dict[str, Any]:
+def describe(path: AnyPath) -> dict[str, Any]:
     """A model and its versions as plain values. A damaged version is listed with what is wrong with it.
 
     If the current version is damaged, or none is current, nothing is known of its method, backbone and classes.
@@ -64,7 +64,7 @@ def describe(path: Path) -> dict[str, Any]:
     }
 
 
-def rollback(path: Path, to: int | None = None) -> tuple[int, int]:
+def rollback(path: AnyPath, to: int | None = None) -> tuple[int, int]:
     """Make another version current, by default the current one's parent; returns the numbers before and after."""
     folder = ModelFolder(path)
     folder.manifest()  # raises an error before a lock is made in a folder that is not a model
@@ -80,7 +80,7 @@ def rollback(path: Path, to: int | None = None) -> tuple[int, int]:
     return current, target
 
 
-def answer_threshold(path: Path, at_least: float, version: int | None = None) -> float:
+def answer_threshold(path: AnyPath, at_least: float, version: int | None = None) -> float:
     """The lowest probability of an answer, so that this share of all answers to the held-out images is right."""
     folder = ModelFolder(path)
     manifest = folder.manifest()

@@ -3,52 +3,48 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from cotransport.errors import ConfigError, ModelError
+from cotransport.errors import ConfigError, CotransportWarning, ModelError
 from cotransport.lessons.records import LessonRecord, parse_report
 from cotransport.model.folder import IMAGES, METRICS, MODEL, TENSORS, WEIGHTS, ModelFolder
 from cotransport.model.manifest import LONGEST_NAME
+from cotransport.system.files import AnyPath
 
 
-def rename(path: Path, old: str, new: str) -> int:
+def rename(path: AnyPath, old: str, new: str) -> int:
     """Give a class another name, in a new version; returns its number. Nothing is trained."""
     from cotransport.model.store import ModelStore
 
     store = ModelStore(path)
     store.manifest()  # raises an error before a lock is made in a folder that is not a model
     with store.locked():
-        _check_finished(store)
+        check_finished(store)
         snapshot, current = store.read(), store.manifest().current
-        known = {str(name): name for name in snapshot.classes}
-        if old not in known:
-            raise ConfigError(f"{old!r}: the model does not know this class. It knows: {', '.join(known)}")
-        name = _new_name(new, whole_number=isinstance(known[old], int))
-        if new in known:
+        label = known_class(old, snapshot.classes)
+        name = _new_name(new, whole_number=isinstance(label, int))
+        if new in map(str, snapshot.classes):
             raise ConfigError(f"{new!r}: another class has this name. Choose a different one")
-        names = {known[old]: name}
+        names = {label: name}
         metrics = dict(snapshot.metrics)
         if metrics:
             report = parse_report(metrics, f"{path}, version {current}")
             classes = [one.model_copy(update={"name": names.get(one.name, one.name)}) for one in report.per_class]
-            what = f"{old} renamed to {new}"
-            lesson = LessonRecord(
-                id=hashlib.sha256(f"{report.lesson.id} {what}".encode()).hexdigest(),
-                data=what,
-                data_id="",
-                images=0,
-                new_classes=[],
-                extended_classes=[],
-            )
+            lesson = record_of_change(report.lesson, f"{old} renamed to {new}")
             changes = {"per_class": classes, "lesson": lesson, "accuracy_lost": 0.0}
             metrics = report.model_copy(update=changes).model_dump(mode="json", by_alias=True)
         renamed = tuple(names.get(one, one) for one in snapshot.classes)
         return store.write(replace(snapshot, classes=renamed, metrics=metrics), parent=current)
 
 
-def prune(path: Path, keep: int) -> list[int]:
-    """Remove all versions but the newest ones and the current one; returns the numbers of those that were removed."""
+def prune(path: AnyPath, keep: int) -> list[int]:
+    """Remove all versions but the newest ones and the current one; returns the numbers of those that were removed.
+
+    Images and features that no other version refers to are removed too.
+    """
+    from cotransport.model.rewriting import rewrite
     from cotransport.model.store import ModelStore
 
     if keep < 1:
@@ -56,15 +52,20 @@ def prune(path: Path, keep: int) -> list[int]:
     store = ModelStore(path)
     store.manifest()
     with store.locked():
-        _check_finished(store)
+        check_finished(store)
         manifest = store.manifest()
         numbers = sorted(version.number for version in manifest.versions)
         kept = {*numbers[-keep:], *([manifest.current] if manifest.current is not None else [])}
         store.keep(kept)
+        try:
+            rewrite(store)
+        except ModelError as error:  # one of the versions that are kept is damaged
+            message = f"images that no version needs are still in the model folder, because of damage. {error}"
+            warnings.warn(message, CotransportWarning, stacklevel=2)
     return [number for number in numbers if number not in kept]
 
 
-def check(path: Path) -> list[str]:
+def check(path: AnyPath) -> list[str]:
     """Compare every file of every version with its checksum; returns what is wrong, in sentences."""
     folder = ModelFolder(path)
     manifest = folder.manifest()
@@ -86,11 +87,32 @@ def check(path: Path) -> list[str]:
     return list(problems)
 
 
-def _check_finished(folder: ModelFolder) -> None:
+def check_finished(folder: ModelFolder) -> None:
+    """Raise an error if a lesson is not finished: what it was started from must not change."""
     if folder.unfinished.is_dir():
         raise ModelError(
             f"{folder.path}: a lesson is not finished. Repeat its command, or discard it with `learn --overwrite`"
         )
+
+
+def known_class(name: str, classes: Sequence[str | int]) -> str | int:
+    """The class that a user names. Classes may be whole numbers."""
+    known = {str(label): label for label in classes}
+    if name not in known:
+        raise ConfigError(f"{name!r}: the model does not know this class. It knows: {', '.join(known)}")
+    return known[name]
+
+
+def record_of_change(before: LessonRecord, what: str) -> LessonRecord:
+    """The record of a change without images, in place of a lesson's."""
+    return LessonRecord(
+        id=hashlib.sha256(f"{before.id} {what}".encode()).hexdigest(),
+        data=what,
+        data_id="",
+        images=0,
+        new_classes=[],
+        extended_classes=[],
+    )
 
 
 def _new_name(name: str, *, whole_number: bool) -> str | int:

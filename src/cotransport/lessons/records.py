@@ -164,6 +164,12 @@ def mean_accuracy(classes: Sequence[ClassAccuracy], when: Literal["before", "aft
     return sum(value * count for value, count in tested) / images if images else None
 
 
+def macro_accuracy(classes: Sequence[ClassAccuracy]) -> float | None:
+    """The mean of the classes' accuracies now, in percent; None without images."""
+    tested = [one.after for one in classes if one.after is not None]
+    return sum(tested) / len(tested) if tested else None
+
+
 def read_report(folder: ModelFolder, version: VersionRecord) -> LessonReport | None:
     """A version's report; None if it was saved from Python, without a lesson."""
     metrics = folder.metrics(version)

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from cotransport import jobs
@@ -26,8 +25,7 @@ from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.snapshots import restored, snapshot_of
 from cotransport.learner.state import State
 from cotransport.learner.suggestions import suggest
-from cotransport.lessons.chance import likely_loss
-from cotransport.lessons.comparison import Comparison, compare
+from cotransport.lessons.comparison import compare, report_of
 from cotransport.lessons.duplicates import without_copies
 from cotransport.lessons.first_network import NetworkChoice, choose_network
 from cotransport.lessons.images import divide, merge_held_out, open_lesson_source, resized
@@ -36,21 +34,20 @@ from cotransport.lessons.records import (
     LessonOutcome,
     LessonRecord,
     LessonReport,
-    mean_accuracy,
     read_report,
 )
 from cotransport.lessons.wording import lesson_notes
 from cotransport.model.manifest import VersionRecord
 from cotransport.model.snapshot import Snapshot
 from cotransport.model.store import ModelStore
-from cotransport.system.files import storable_name
+from cotransport.system.files import AnyPath, storable_name
 from cotransport.training.feature_cache import FeatureCache, digests_of
 from cotransport.training.processes import processes_for
 
 
 def learn(
-    folder: Path,
-    data: str,
+    folder: AnyPath,
+    data: AnyPath,
     options: LessonOptions = LessonOptions(),
     *,
     overwrite: bool = False,
@@ -60,7 +57,7 @@ def learn(
 
     overwrite : discard an unfinished lesson instead.
     """
-    processes, store = processes_for(options.device), ModelStore(folder)
+    data, processes, store = str(data), processes_for(options.device), ModelStore(folder)
     listener = listener if processes.is_first else NullListener()
     size = _image_size(store, options)
     source = open_lesson_source(data, size, options)  # wrong data is an error before a model folder is created
@@ -281,7 +278,7 @@ def _teach(
         else 0,
         held_out=len(lesson.test),
     )
-    report = _report(record, lesson.chosen, comparison, len(model.classes), time.perf_counter() - started)
+    report = report_of(record, lesson.chosen, comparison, len(model.classes), time.perf_counter() - started)
     refused = _refusal(report, options.max_forgetting)
     metrics = report.model_dump(mode="json", by_alias=True)
     calibrated = settings.prediction.model_copy(update={"temperature": comparison.temperature})
@@ -308,31 +305,6 @@ def _with_features(state: State, held_out: Memory, settings: LearnerSettings) ->
             state.features.features(state.network, images.images, settings.device)
             kept.update(digests_of(images.images))
     return replace(state, features=state.features.only(kept))
-
-
-def _report(
-    lesson: LessonRecord, chosen: Mapping[str, Any], comparison: Comparison, known: int, seconds: float
-) -> LessonReport:
-    per_class = comparison.per_class
-    tested = [one.after for one in per_class if one.after is not None]
-    compared = [one for one in per_class[:known] if one.lost is not None and one.gained is not None]
-    lost, gained = sum(one.lost or 0 for one in compared), sum(one.gained or 0 for one in compared)
-    old_before = mean_accuracy(per_class[:known], "before")
-    old_after = mean_accuracy(per_class[:known], "after")
-    return LessonReport(
-        lesson=lesson,
-        chosen=dict(chosen),
-        per_class=per_class,
-        accuracy=mean_accuracy(per_class, "after"),
-        old_before=old_before,
-        old_after=old_after,
-        accuracy_lost=None if old_before is None or old_after is None else old_before - old_after,
-        times={"seconds": seconds},
-        likely_loss=likely_loss(lost, gained, sum(one.images for one in compared)) if compared else None,
-        macro_accuracy=sum(tested) / len(tested) if tested else None,
-        confusions=comparison.confusions,
-        confidence=comparison.confidence,
-    )
 
 
 def _refusal(report: LessonReport, max_forgetting: float | None) -> str | None:

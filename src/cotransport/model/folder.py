@@ -1,7 +1,7 @@
 """The model folder on disk: its files, its lock and its checksums.
 
     manifest.json                       format, current version, checksums of all files
-    versions/0001/weights.safetensors   tensors of the network
+    versions/0001/weights.safetensors   tensors of the network, in version 1
     versions/0001/model.json            settings, class names, which images are exemplars and which are held out
     versions/0001/metrics.json          what was learned and lost, and how long it took
     images/0001.parquet                 encoded images that came with version 1; later versions refer to them too
@@ -11,7 +11,8 @@
 
 A version is written under a temporary name, synced and renamed. It counts once the manifest names it, and the manifest
 is replaced last. So a reader needs no lock and never sees half a version, and a crash leaves the previous version
-current. Files are found by their numbers, never by paths from other files. Nothing in a model folder is ever executed.
+current. Files are never changed: `rewriting` writes new ones under other numbers, which the manifest gives. Files are
+found by their numbers, never by paths from other files. Nothing in a model folder is ever executed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,16 @@ from cotransport.model.manifest import (
     VersionRecord,
     seal,
 )
-from cotransport.system.files import checksum, read_json, read_json_bytes, storage_errors, write_json
+from cotransport.system.files import (
+    PART,
+    AnyPath,
+    checksum,
+    read_json,
+    read_json_bytes,
+    rename_folder,
+    storage_errors,
+    write_json,
+)
 
 MANIFEST, LOCK = "manifest.json", ".lock"
 VERSIONS, IMAGES, TENSORS, UNFINISHED = "versions", "images", "tensors", "unfinished"
@@ -56,8 +66,8 @@ RecordType = TypeVar("RecordType", bound=Record)
 class ModelFolder:
     """A model folder. Writers hold `locked`; readers need no lock."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: AnyPath) -> None:
+        self.path = Path(path)
 
     @property
     def exists(self) -> bool:
@@ -121,17 +131,26 @@ class ModelFolder:
         manifest, values = self.parse(Manifest, path), self._json(path)
         if values.get("checksum") != seal(values):
             raise ModelError(f"{path}: damaged or changed by hand (its checksum differs). Restore it from a backup")
-        if len({version.number for version in manifest.versions}) < len(manifest.versions):
-            raise ModelError(f"{path}: two versions have the same number. Restore it from a backup")
+        for numbers in ([one.number for one in manifest.versions], [one.place for one in manifest.versions]):
+            if len(set(numbers)) < len(numbers):
+                raise ModelError(f"{path}: two versions have the same number. Restore it from a backup")
         return manifest
 
     def facts(self, version: VersionRecord) -> Facts:
         """What `model.json` says about a version. Its weights and images are not read."""
-        model = self.parse(ModelRecord, self.checked(version, MODEL))
-        counts = [
-            sum(count for part in rows for _, _, count in part.rows) for rows in (model.exemplars, model.held_out)
-        ]
+        model = self.model(version)
+        counts = [sum(len(part) for part in rows) for rows in (model.exemplars, model.held_out)]
         return Facts(tuple(model.classes), model.image_size, model.settings, *counts)
+
+    def model(self, version: VersionRecord) -> ModelRecord:
+        """A version's `model.json`, checked."""
+        path = self.checked(version, MODEL)
+        model = self.parse(ModelRecord, path)
+        if not len(model.classes) == sum(model.task_sizes) == len(model.exemplars) >= len(model.held_out):
+            raise ModelError(f"{path}: the numbers of classes do not agree. Restore it from a backup")
+        if len(set(model.classes)) < len(model.classes):
+            raise ModelError(f"{path}: two classes have the same name. Restore it from a backup")
+        return model
 
     def metrics(self, version: VersionRecord) -> dict[str, Any]:
         """A version's `metrics.json`."""
@@ -141,7 +160,7 @@ class ModelFolder:
     def check_sizes(self, version: VersionRecord) -> None:
         """Raise an error if a version's file is missing or has another size. Checksums would take longer."""
         for name, record in version.files.items():
-            path = self.version_folder(version.number) / Path(name).name
+            path = self.version_folder(version.place) / Path(name).name
             if path.is_symlink() or not path.is_file():
                 raise ModelError(f"{path}: missing, or not a file. {self._remedy(path)}")
             if path.stat().st_size != record.bytes:
@@ -160,12 +179,14 @@ class ModelFolder:
 
     def replace_manifest(self, manifest: Manifest) -> None:
         """Write the manifest, so that a reader sees the old one or the new one. Needs `locked`."""
-        values = manifest.model_copy(update={"format": 2 if manifest.tensors else 1}).model_dump(mode="json")
+        moved = any(version.folder is not None for version in manifest.versions)
+        form = 3 if moved else 2 if manifest.tensors else 1  # the oldest that has all it needs
+        values = manifest.model_copy(update={"format": form}).model_dump(mode="json")
         write_json(self.path / MANIFEST, values | {"checksum": seal(values)})
 
     def remove_unlisted(self, manifest: Manifest) -> None:
         """Remove the files that killed writers have left: those that the manifest does not name. Needs `locked`."""
-        versions = {self.version_folder(version.number) for version in manifest.versions}
+        versions = {self.version_folder(version.place) for version in manifest.versions}
         images = {self.image_file(int(name)) for name in manifest.images}
         tensors = {self.tensor_file(int(name)) for name in manifest.tensors}
         for name, kept in ((VERSIONS, versions), (IMAGES, images), (TENSORS, tensors)):
@@ -194,7 +215,7 @@ class ModelFolder:
             raise ModelError(
                 f"{self.path / MANIFEST}: version {version.number} has no {name}. Restore it from a backup"
             )
-        path = self.version_folder(version.number) / name
+        path = self.version_folder(version.place) / name
         self.check(path, version.files[name])
         return path
 
@@ -254,8 +275,22 @@ class ModelFolder:
                     f"{self.path / name}: a symbolic link, which a model never contains. Restore it from a backup"
                 )
 
+    @contextmanager
+    def new_version_folder(self, number: int) -> Iterator[Path]:
+        """A temporary folder to write a version's files to. At the end, it is synced and renamed. Needs `locked`."""
+        place = self.version_folder(number)
+        beside = place.with_name(f".{place.name}{PART}")
+        try:
+            with storage_errors(place):
+                beside.mkdir()
+                yield beside
+            rename_folder(beside, place)
+        except BaseException:
+            shutil.rmtree(beside, ignore_errors=True)
+            raise
+
     def version_folder(self, number: int) -> Path:
-        """The folder of a version."""
+        """The path of a version's folder."""
         return self.path / VERSIONS / f"{number:04d}"
 
     def image_file(self, number: int) -> Path:

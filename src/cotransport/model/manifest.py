@@ -15,11 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from cotransport.errors import ModelError
 from cotransport.settings.sections import LARGEST_IMAGE
 
-FORMAT = 2
+FORMAT = 3
 """The newest format that this release reads and writes. It increases when older releases cannot read the new files:
 
 1: every version has all of its weights.
 2: versions may share tensors.
+3: the number of a version's folder may be another one than the version's.
 """
 MOST_VERSIONS = 10**6
 """Version numbers are below this."""
@@ -60,6 +61,13 @@ class VersionRecord(Record):
     """When it was written: date and time in UTC."""
     refused: str | None = None
     """Why the version was not made current, if it was refused."""
+    folder: Number | None = None
+    """The number of its folder; None if it is the version's number."""
+
+    @property
+    def place(self) -> int:
+        """The number of its folder."""
+        return self.number if self.folder is None else self.folder
 
 
 class FormatRecord(Record):
@@ -77,6 +85,12 @@ class Manifest(FormatRecord):
     images: dict[FileNumber, FileRecord] = {}
     tensors: dict[FileNumber, FileRecord] = {}
 
+    @property
+    def next_file(self) -> int:
+        """A number that no file or folder has."""
+        used = {number for version in self.versions for number in (version.number, version.place)}
+        return max({0, *used, *map(int, self.images), *map(int, self.tensors)}) + 1
+
     def version(self, number: int) -> VersionRecord:
         """The version with this number."""
         for version in self.versions:
@@ -92,6 +106,9 @@ class ImageRows(Record):
     pixels: bool
     """Whether the images are stored in the size that the network sees."""
     rows: list[tuple[Number, Count, Count]]
+
+    def __len__(self) -> int:
+        return sum(count for _, _, count in self.rows)
 
 
 class ModelRecord(Record):

@@ -5,7 +5,7 @@ Versions refer to rows of these files. An image that is stored already is not wr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,10 +19,10 @@ from cotransport.errors import ModelError
 from cotransport.model.manifest import ImageRows
 from cotransport.system.files import storable_name
 
-ROWS_AT_ONCE = 1024
-"""Images that are encoded and written together."""
 Place = tuple[int, int]
 """An image file's number, and a row in it."""
+ROWS_AT_ONCE = 1024
+"""Images that are encoded and written together."""
 
 
 class NewImage(NamedTuple):
@@ -41,19 +41,49 @@ class ImagePool:
 
     def add(self, images: Images) -> ImageRows:
         """The rows in which the images of a class are stored, or will be once the next image file is written."""
-        rows: list[tuple[int, int, int]] = []
+        places: list[Place] = []
         for index in range(len(images)):
             item = images.item(index)
             digest = image_digest(item)
             if digest not in self.places:
                 self.places[digest] = (self._file, len(self.new))
                 self.new.append(NewImage(digest, item))
-            file, row = self.places[digest]
-            if rows and rows[-1][0] == file and sum(rows[-1][1:]) == row:
-                rows[-1] = (file, rows[-1][1], rows[-1][2] + 1)
-            else:
-                rows.append((file, row, 1))
-        return ImageRows(pixels=isinstance(images, PixelImages), rows=rows)
+            places.append(self.places[digest])
+        return ImageRows(pixels=isinstance(images, PixelImages), rows=as_rows(places))
+
+
+def as_rows(places: Iterable[Place]) -> list[tuple[int, int, int]]:
+    """Places as (file, first row, number of rows).
+
+    >>> as_rows([(1, 4), (1, 5), (2, 6)])
+    [(1, 4, 2), (2, 6, 1)]
+    """
+    rows: list[tuple[int, int, int]] = []
+    for file, row in places:
+        if rows and rows[-1][0] == file and sum(rows[-1][1:]) == row:
+            rows[-1] = (file, rows[-1][1], rows[-1][2] + 1)
+        else:
+            rows.append((file, row, 1))
+    return rows
+
+
+class PoolDigests:
+    """The digests of all images of a pool, by file and row."""
+
+    def __init__(self, files: Mapping[int, Sequence[bytes]]) -> None:
+        self.files = files
+
+    def of(self, rows: ImageRows) -> list[bytes]:
+        """The digests of the images of a class."""
+        found: list[bytes] = []
+        for file, first, count in rows.rows:
+            own = self.files.get(file, ())
+            if first + count > len(own):
+                raise ModelError(
+                    f"images/{file:04d}.parquet: has fewer images than a version refers to. Restore it from a backup"
+                )
+            found += own[first : first + count]
+        return found
 
 
 def write_images(path: Path, images: Sequence[NewImage]) -> None:

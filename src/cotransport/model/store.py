@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -18,10 +17,17 @@ from cotransport.data.loading import decode_squares, fits_memory
 from cotransport.data.memory import Memory
 from cotransport.errors import ModelError
 from cotransport.model.folder import IMAGES, METRICS, MODEL, TENSORS, VERSIONS, WEIGHTS, ModelFolder, file_record
-from cotransport.model.manifest import MOST_VERSIONS, FileRecord, ImageRows, Manifest, ModelRecord, VersionRecord
-from cotransport.model.pool import ImagePool, Place, read_column, read_images, write_images
+from cotransport.model.manifest import (
+    MOST_VERSIONS,
+    FileRecord,
+    ImageRows,
+    Manifest,
+    ModelRecord,
+    VersionRecord,
+)
+from cotransport.model.pool import ImagePool, NewImage, Place, PoolDigests, read_column, read_images, write_images
 from cotransport.model.snapshot import Snapshot
-from cotransport.system.files import atomic_write, rename_folder, storage_errors, write_json
+from cotransport.system.files import AnyPath, atomic_write, storage_errors, write_json
 from cotransport.system.tensors import read_tensors, tensor_names, write_tensors
 from cotransport.version import __version__
 
@@ -32,7 +38,7 @@ MOST_COPIES = 2
 class ModelStore(ModelFolder):
     """Reads and writes the versions of a model folder. Writers hold `locked`; readers need no lock."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: AnyPath) -> None:
         super().__init__(path)
         self._places: dict[bytes, Place] | None = None
 
@@ -43,16 +49,11 @@ class ModelStore(ModelFolder):
         if wanted is None:
             raise ModelError(f"{self.path}: no version is current. Choose one with `cotransport rollback --to`")
         version = manifest.version(wanted)
-        weights, path = self.checked(version, WEIGHTS), self.checked(version, MODEL)
-        model = self.parse(ModelRecord, path)
-        if not len(model.classes) == sum(model.task_sizes) == len(model.exemplars) >= len(model.held_out):
-            raise ModelError(f"{path}: the numbers of classes do not agree. Restore it from a backup")
-        if len(set(model.classes)) < len(model.classes):
-            raise ModelError(f"{path}: two classes have the same name. Restore it from a backup")
+        weights, model = self.checked(version, WEIGHTS), self.model(version)
         metrics = self.metrics(version)
-        tensors, shared = _tensors(weights), self._shared_tensors(manifest, model)
+        tensors, shared = stored_tensors(weights), self.shared_tensors(manifest, model)
         if tensors.keys() & shared.keys():
-            raise ModelError(f"{path}: a tensor is both shared and the version's own. Restore it from a backup")
+            raise ModelError(f"{weights}: a tensor is both shared and the version's own. Restore it from a backup")
         return Snapshot(
             settings=model.settings,
             classes=tuple(model.classes),
@@ -68,23 +69,20 @@ class ModelStore(ModelFolder):
     def write(self, snapshot: Snapshot, *, parent: int | None = None, refused: str | None = None) -> int:
         """Add a version, and make it current unless it is refused; returns its number. Needs `locked`."""
         manifest = self.manifest() if self.exists else Manifest()
-        number = max((version.number for version in manifest.versions), default=0) + 1
-        if number >= MOST_VERSIONS:
+        number, file = max((version.number for version in manifest.versions), default=0) + 1, manifest.next_file
+        if file >= MOST_VERSIONS:
             raise ModelError(f"{self.path}: it has had too many versions. Start a new model")
         with storage_errors(self.path):
             for name in (VERSIONS, IMAGES):
                 (self.path / name).mkdir(exist_ok=True)
             self.remove_unlisted(manifest)
-        pool = ImagePool(self.stored_images(manifest), number)
+        pool = ImagePool(self.stored_images(manifest), file)
         exemplars = [pool.add(images) for images in snapshot.memory.exemplars]
         held_out = [pool.add(images) for images in snapshot.held_out.exemplars]
         images = dict(manifest.images)
         if pool.new:
-            path = self.image_file(number)
-            with atomic_write(path) as beside:
-                write_images(beside, pool.new)
-            images[str(number)] = file_record(path)
-        shared, tensors = self._write_shared(manifest, snapshot, number)
+            images[str(file)] = self.write_image_file(file, pool.new)
+        shared, tensors = self._write_shared(manifest, snapshot, file)
         model = ModelRecord(
             release=__version__,
             classes=list(snapshot.classes),  # type: ignore[arg-type]  # all of one kind
@@ -95,7 +93,7 @@ class ModelStore(ModelFolder):
             held_out=held_out,
             shared=shared,
         )
-        files = self._write_version(number, snapshot, model)
+        files = self._write_version(file, snapshot, model)
         used = sorted({file for rows in (*exemplars, *held_out) for file, _, _ in rows.rows})
         made = datetime.now(timezone.utc).isoformat(timespec="seconds")
         version = VersionRecord(
@@ -106,6 +104,7 @@ class ModelStore(ModelFolder):
             tensors=sorted({file for file, _ in shared.values()}),
             made=made,
             refused=refused,
+            folder=None if file == number else file,
         )
         current = manifest.current if refused is not None else number
         self.replace_manifest(
@@ -143,34 +142,49 @@ class ModelStore(ModelFolder):
         self.replace_manifest(manifest)
         with storage_errors(self.path):
             self.remove_unlisted(manifest)
+        self.forget_places()
+
+    def forget_places(self) -> None:
+        """Read the places of stored images again when they are next needed. Image files have changed."""
         self._places = None
 
     def stored_images(self, manifest: Manifest) -> dict[bytes, Place]:
         """The place of each stored image, by its digest. The checksums of image files are verified on the way."""
         if self._places is None:
             self._places = {}
-            for name in manifest.images:
-                path = self.check_shared(manifest, IMAGES, int(name))
-                for row, digest in enumerate(read_column(path, "digest")):
-                    self._places.setdefault(digest, (int(name), row))
+            for file, digests in self.pool_digests(manifest).files.items():
+                for row, digest in enumerate(digests):
+                    self._places.setdefault(digest, (file, row))
         return self._places
 
+    def pool_digests(self, manifest: Manifest) -> PoolDigests:
+        """The digests of all stored images. The checksums of image files are verified on the way."""
+        paths = {int(name): self.check_shared(manifest, IMAGES, int(name)) for name in manifest.images}
+        return PoolDigests({file: read_column(path, "digest") for file, path in paths.items()})
+
+    def write_image_file(self, number: int, images: Sequence[NewImage]) -> FileRecord:
+        """Write an image file. Needs `locked`."""
+        path = self.image_file(number)
+        with atomic_write(path) as beside:
+            write_images(beside, images)
+        return file_record(path)
+
+    def write_tensor_file(self, number: int, tensors: Mapping[str, Tensor]) -> FileRecord:
+        """Write a file of shared tensors, named by their digests. Needs `locked`."""
+        path = self.tensor_file(number)
+        with storage_errors(path):
+            path.parent.mkdir(exist_ok=True)
+        with atomic_write(path) as beside:
+            write_tensors(beside, tensors)
+        return file_record(path)
+
     def _write_version(self, number: int, snapshot: Snapshot, model: ModelRecord) -> dict[str, FileRecord]:
-        place = self.version_folder(number)
-        beside = place.with_name(f".{place.name}.part")
-        try:
-            with storage_errors(place):
-                beside.mkdir()
-                own = {name: tensor for name, tensor in snapshot.tensors.items() if name not in snapshot.shared}
-                write_tensors(beside / WEIGHTS, own)
-                write_json(beside / MODEL, model.model_dump(mode="json"))
-                write_json(beside / METRICS, dict(snapshot.metrics))
-                files = {name: file_record(beside / name) for name in (WEIGHTS, MODEL, METRICS)}
-            rename_folder(beside, place)
-        except BaseException:
-            shutil.rmtree(beside, ignore_errors=True)
-            raise
-        return files
+        with self.new_version_folder(number) as beside:
+            own = {name: tensor for name, tensor in snapshot.tensors.items() if name not in snapshot.shared}
+            write_tensors(beside / WEIGHTS, own)
+            write_json(beside / MODEL, model.model_dump(mode="json"))
+            write_json(beside / METRICS, dict(snapshot.metrics))
+            return {name: file_record(beside / name) for name in (WEIGHTS, MODEL, METRICS)}
 
     def _write_shared(
         self, manifest: Manifest, snapshot: Snapshot, number: int
@@ -182,25 +196,20 @@ class ModelStore(ModelFolder):
         places: dict[str, int] = {}
         for name in manifest.tensors:
             path = self.check_shared(manifest, TENSORS, int(name))
-            places |= dict.fromkeys(_named_tensors(path), int(name))
-        digests = {name: _digest(snapshot.tensors[name]) for name in sorted(snapshot.shared)}
+            places |= dict.fromkeys(stored_names(path), int(name))
+        digests = {name: tensor_digest(snapshot.tensors[name]) for name in sorted(snapshot.shared)}
         new = {digest: snapshot.tensors[name] for name, digest in digests.items() if digest not in places}
         records = dict(manifest.tensors)
         if new:
-            path = self.tensor_file(number)
-            with storage_errors(path):
-                path.parent.mkdir(exist_ok=True)
-            with atomic_write(path) as beside:
-                write_tensors(beside, new)
-            records[str(number)] = file_record(path)
+            records[str(number)] = self.write_tensor_file(number, new)
             places |= dict.fromkeys(new, number)
         return {name: (places[digest], digest) for name, digest in digests.items()}, records
 
-    def _shared_tensors(self, manifest: Manifest, model: ModelRecord) -> dict[str, Tensor]:
+    def shared_tensors(self, manifest: Manifest, model: ModelRecord) -> dict[str, Tensor]:
         """The tensors that a version shares with others."""
         files: dict[int, dict[str, Tensor]] = {}
         for file in {file for file, _ in model.shared.values()}:
-            files[file] = _tensors(self.check_shared(manifest, TENSORS, file))
+            files[file] = stored_tensors(self.check_shared(manifest, TENSORS, file))
         for file, key in model.shared.values():
             if key not in files[file]:
                 raise ModelError(f"{self.tensor_file(file)}: lacks a tensor of this version. Restore it from a backup")
@@ -232,14 +241,16 @@ class ModelStore(ModelFolder):
         )
 
 
-def _tensors(path: Path) -> dict[str, Tensor]:
+def stored_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors in a file of a model."""
     try:
         return read_tensors(path).tensors
     except ValueError as error:
         raise ModelError(f"{path}: damaged ({error}). Restore it from a backup") from None
 
 
-def _named_tensors(path: Path) -> list[str]:
+def stored_names(path: Path) -> list[str]:
+    """The names of the tensors in a file of a model."""
     try:
         return tensor_names(path)
     except ValueError as error:
@@ -250,7 +261,7 @@ def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def _digest(tensor: Tensor) -> str:
+def tensor_digest(tensor: Tensor) -> str:
     """A digest that equal tensors share."""
     plain = tensor.detach().cpu().contiguous()
     kind = f"{plain.dtype} {tuple(plain.shape)} ".encode()

@@ -1,4 +1,4 @@
-"""Classifiers on top of the features. New classes can be added to them. They know nothing of tasks or training."""
+"""Classifiers on top of the features. Classes can be added and removed. They know nothing of tasks or training."""
 
 from __future__ import annotations
 
@@ -44,6 +44,10 @@ class Head(nn.Module):
         new = torch.empty(classes, self.weight.shape[1]).uniform_(-1, 1) * self.weight.shape[1] ** -0.5
         self.weight = nn.Parameter(torch.cat([self.weight.detach(), new.to(self.weight)]))
 
+    def keep(self, classes: Tensor) -> None:
+        """Remove all classes but these, given by their numbers (n,). The weights of the others do not change."""
+        self.weight = nn.Parameter(self.weight.detach()[classes])
+
 
 class CosineHead(Head):
     """Cosines between the features and each class's weights (section 4.4 of the paper), times a learnable scale."""
@@ -82,6 +86,12 @@ class LinearHead(Head):
         if self.bias is not None:
             self.bias = nn.Parameter(F.pad(self.bias.detach(), (0, classes)))
 
+    def keep(self, classes: Tensor) -> None:
+        """Remove all classes but these, given by their numbers (n,)."""
+        super().keep(classes)
+        if self.bias is not None:
+            self.bias = nn.Parameter(self.bias.detach()[classes])
+
 
 class CorrectedHead(LinearHead):
     """A linear head whose logits are corrected to alpha * logit + beta (BiC; Wu et al., 2019).
@@ -105,6 +115,11 @@ class CorrectedHead(LinearHead):
         """Add `classes` new classes, without a correction."""
         super().grow(classes)
         self.alpha, self.beta = F.pad(self.alpha, (0, classes), value=1.0), F.pad(self.beta, (0, classes))
+
+    def keep(self, classes: Tensor) -> None:
+        """Remove all classes but these, given by their numbers (n,). The others keep their corrections."""
+        super().keep(classes)
+        self.alpha, self.beta = self.alpha[classes], self.beta[classes]
 
 
 class ClippedHead(LinearHead):
@@ -170,6 +185,24 @@ class DiscriminantHead(LinearHead):
         self.sums, self.counts = F.pad(self.sums, (0, 0, 0, classes)), F.pad(self.counts, (0, classes))
 
     @torch.no_grad()
+    def keep(self, classes: Tensor) -> None:
+        r"""Remove all classes but these, given by their numbers (n,).
+
+        The covariance within classes stays the same. A removed class is part of it: the sum of outer products is one
+        matrix for all classes, from which the spread of a single class cannot be told. The sum is set to
+
+        .. math:: (N' - C') \frac{P - \sum_k n_k m_k m_k^\top}{N - C} + \sum_{k \text{ kept}} n_k m_k m_k^\top
+
+        for N images of C classes before and N' of C' after, class k having n_k images with the mean m_k. If all classes
+        have the same covariance, as a discriminant assumes, then this is the sum without the removed classes.
+        """
+        super().keep(classes)
+        within = self._within()
+        self.sums, self.counts = self.sums[classes], self.counts[classes]
+        free = max(0.0, float(self.counts.sum()) - len(classes))
+        self.products_sum = free * within + self._means().T @ self.sums
+
+    @torch.no_grad()
     def observe(self, features: Tensor, labels: Tensor) -> None:
         """Add the features (n, d) of images with these labels to the sums."""
         features, labels = self._raised(features.to(self.sums)), labels.to(self.sums.device)
@@ -183,8 +216,7 @@ class DiscriminantHead(LinearHead):
 
         shrinkage : share of the covariance that is replaced by its mean variance in all directions.
         """
-        means, images = self.sums / self.counts[:, None], float(self.counts.sum())
-        within = (self.products_sum - means.T @ self.sums) / max(1.0, images - len(means))
+        means, within, images = self._means(), self._within(), float(self.counts.sum())
         least = LEAST_VARIANCE * self.products_sum.diagonal().mean() / images  # with one image of each class, it is 0
         variance = torch.maximum(within.diagonal().mean(), least).clamp_min(torch.finfo(torch.float32).tiny)
         identity = torch.eye(len(within), dtype=within.dtype, device=within.device)
@@ -193,3 +225,12 @@ class DiscriminantHead(LinearHead):
         self.weight.copy_(weight)
         assert self.bias is not None
         self.bias.copy_(-(weight * means).sum(dim=1) / 2)
+
+    def _means(self) -> Tensor:
+        """The mean features of each class (classes, d)."""
+        return self.sums / self.counts[:, None]
+
+    def _within(self) -> Tensor:
+        """The covariance of the features within classes (d, d)."""
+        free = max(1.0, float(self.counts.sum()) - len(self.counts))
+        return (self.products_sum - self._means().T @ self.sums) / free

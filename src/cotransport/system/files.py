@@ -12,10 +12,12 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from cotransport.errors import CotransportError, StorageError
 
+AnyPath: TypeAlias = str | os.PathLike[str]
+"""A path as callers may give it."""
 PART = ".part"
 """Suffix of files that are still being written."""
 LARGEST_JSON = 64 << 20
