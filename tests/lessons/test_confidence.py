@@ -73,14 +73,14 @@ class TestConfidence:
         assert Confidence(right=[], wrong=[]).error is None
 
     @pytest.mark.parametrize(
-        ("at_least", "threshold", "answered"), [(0.5, 0.2, (6, 4)), (0.7, 0.5, (5, 4)), (0.99, 0.8, (3, 3))]
+        ("at_least", "threshold", "answers", "right"), [(0.5, 0.2, 6, 4), (0.7, 0.5, 5, 4), (0.99, 0.8, 3, 3)]
     )
     def test_a_threshold_is_the_lowest_that_keeps_enough_answers_right(
-        self, at_least: float, threshold: float, answered: tuple[int, int]
+        self, at_least: float, threshold: float, answers: int, right: int
     ) -> None:
         found = Confidence(right=[0.5, 0.8, 0.9, 0.9], wrong=[0.2, 0.6])
         assert found.threshold(at_least) == threshold
-        assert found.answered(threshold) == answered
+        assert found.choice(at_least) == pytest.approx((threshold, 100 * answers / 6, 100 * right / answers))
 
     def test_equal_probabilities_are_not_separated(self) -> None:
         assert Confidence(right=[0.7, 0.7, 0.7], wrong=[0.7]).threshold(0.9) is None
