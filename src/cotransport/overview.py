@@ -41,7 +41,7 @@ class KnownClass:
 
     name: str
     arrived: int | None
-    """The version that learned it; None if that version was removed."""
+    """The version that learned it; None if that version is missing or damaged."""
     exemplars: int
     held_out: int
     recognised: int
@@ -104,6 +104,8 @@ class Version:
 class WrongAnswer(NamedTuple):
     """A held-out image that is taken for another class."""
 
+    id: str
+    """The first letters of its digest."""
     picture: Picture
     probability: float
 

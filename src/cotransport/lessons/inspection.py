@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from cotransport.data import Images, Label, LabelledImages
 from cotransport.data.decoding import thumbnail
+from cotransport.data.fingerprint import image_digest
 from cotransport.data.images import evenly_spaced
 from cotransport.data.memory import Memory
 from cotransport.learner.prediction import Predictor
@@ -21,6 +22,7 @@ from cotransport.lessons.chance import is_beyond_chance
 from cotransport.lessons.confidence import measure_confidence
 from cotransport.lessons.information import describe
 from cotransport.lessons.records import WANTED, ClassAccuracy, LessonReport, read_report
+from cotransport.lessons.stored_images import image_id
 from cotransport.model.store import ModelStore
 from cotransport.networks.heads import DiscriminantHead, Head
 from cotransport.overview import (
@@ -56,7 +58,8 @@ def inspect(path: Path, progress: Callable[[str], None] = lambda _: None) -> Ove
     """
     progress("reading the model")
     store = ModelStore(path)
-    facts, snapshot = describe(path), store.read()
+    facts = describe(path)
+    snapshot = store.read(facts["current"])
     predictor = Predictor(*restored(snapshot))
     test = snapshot.held_out.labelled(snapshot.classes)
     answers, predicted = None, torch.zeros(0, dtype=torch.int64)
@@ -115,7 +118,12 @@ def _wrong_answers(
     places = [place for place, pair in enumerate(pairs) if pair == wanted]
     certain = sorted(places, key=lambda place: -float(probabilities[place, wanted[1]]))[:EXAMPLES]
     return tuple(
-        WrongAnswer(thumbnail(images.item(place)), float(probabilities[place, wanted[1]])) for place in certain
+        WrongAnswer(
+            image_id(image_digest(images.item(place))),
+            thumbnail(images.item(place)),
+            float(probabilities[place, wanted[1]]),
+        )
+        for place in certain
     )
 
 
@@ -270,20 +278,23 @@ def _verdict(lost: int, gained: int) -> Verdict | None:
 
 
 def _arrivals(store: ModelStore, ancestors: Sequence[Version]) -> dict[Label, int | None]:
-    """The version in which each class of the last ancestor arrived; None if that version was removed.
+    """The version in which each class of the last ancestor arrived; None if that version is missing or damaged.
 
     A class that was renamed keeps its place among the classes.
     """
     records = {version.number: version for version in store.manifest().versions}
     found: dict[Label, int | None] = {}
     before: tuple[Label, ...] = ()
+    last: int | None = None
     for version in ancestors:
         if version.damaged:
             continue
         classes = store.facts(records[version.number]).classes
         earlier = dict(zip(classes, before, strict=True)) if len(classes) == len(before) else {}
-        is_known = version.parent is None or version.parent in records
-        first = version.number if is_known else None
-        found = {name: found.get(name, found.get(earlier.get(name, name), first)) for name in classes}
-        before = classes
+        is_known = version.parent is None or version.parent == last
+        for name in classes:
+            if name not in found:
+                first = version.number if is_known or str(name) in version.new_classes else None
+                found[name] = found.get(earlier.get(name, name), first)
+        before, last = classes, version.number
     return found

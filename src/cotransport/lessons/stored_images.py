@@ -1,7 +1,4 @@
-"""The images that a model folder stores: of which class, under which id, and what each version keeps them for.
-
-Nothing here needs torch.
-"""
+"""The images that a model folder stores: of which class, under which id, and what each version keeps them for."""
 
 from __future__ import annotations
 
@@ -9,17 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from cotransport.data.decoding import thumbnail
 from cotransport.errors import ConfigError, ModelError
 from cotransport.model.folder import IMAGES, MODEL, ModelFolder
 from cotransport.model.manifest import ImageRows, Manifest, ModelRecord
+from cotransport.model.pool import Place, read_column, read_images
 from cotransport.overview import ImageClass, ImageOverview, Picture, StoredImage, Use
 
 ID_LETTERS = 12
 """Hexadecimal letters of a digest that an image's id has."""
 MOST_PICTURES = 1000
 """Pictures on a page, at most."""
-Place = tuple[int, int]
-"""An image file's number, and a row in it."""
 
 
 class _Row(NamedTuple):
@@ -38,6 +35,15 @@ class _Reference(NamedTuple):
     place: Place
 
 
+def image_id(digest: bytes) -> str:
+    """The id of an image, from its digest in the image pool.
+
+    >>> image_id(bytes(range(32)))
+    '000102030405'
+    """
+    return digest.hex()[:ID_LETTERS]
+
+
 def list_images(path: Path, class_name: str | None = None) -> list[StoredImage]:
     """Every image that some version of a model keeps, by class: exemplars first, then held-out images.
 
@@ -52,9 +58,6 @@ def image_overview(
     path: Path, class_name: str | None = None, progress: Callable[[str], None] = lambda _: None
 ) -> ImageOverview:
     """The images of a model with their pictures, of which each class gets the same number at most."""
-    from cotransport.data.decoding import thumbnail
-    from cotransport.model.pool import read_images
-
     folder = ModelFolder(path)
     progress("reading the list of images")
     by_class: dict[str, list[tuple[StoredImage, Place]]] = {}
@@ -100,7 +103,7 @@ def _found(folder: ModelFolder, class_name: str | None) -> list[tuple[StoredImag
     for (name, digest), uses in versions.items():
         file, row = places[name, digest]
         image = StoredImage(
-            id=digest.hex()[:ID_LETTERS],
+            id=image_id(digest),
             class_name=name,
             file_name=rows[file][row].name,
             exemplar_in=tuple(sorted(uses["exemplar"])),
@@ -114,8 +117,6 @@ def _found(folder: ModelFolder, class_name: str | None) -> list[tuple[StoredImag
 
 def _rows(folder: ModelFolder, manifest: Manifest) -> dict[int, list[_Row]]:
     """The rows of all image files."""
-    from cotransport.model.pool import read_column
-
     found: dict[int, list[_Row]] = {}
     for number in map(int, manifest.images):
         path = folder.check_shared(manifest, IMAGES, number)

@@ -203,14 +203,13 @@ def _facts(overview: Overview) -> list[tuple[str, str]]:
 def _groups(overview: Overview) -> list[Values]:
     """The classes by the version that learned them, in their order of arrival."""
     taught = {one.number: one.taught for one in overview.versions}
-    oldest = min(one.number for one in overview.versions)
     listed = [one for one in overview.classes if one.photographs]
     listed += [one for one in overview.classes if not one.photographs][:MOST_LISTED]
     place = {one.name: number for number, one in enumerate(overview.classes)}
     listed.sort(key=lambda one: place[one.name])
     return [
         {
-            "title": f"Before version {oldest}" if version is None else f"Version {version}",
+            "title": "An earlier version" if version is None else f"Version {version}",
             "taught": None if version is None else taught.get(version),
             "classes": [_class_values(one) for one in members],
         }
@@ -302,6 +301,7 @@ def _mistakes(overview: Overview) -> list[Values]:
             "count": f"{one.images:,} of {plural(overview.classes[one.true].held_out, 'image')}",
             "examples": [
                 {
+                    "id": example.id,
                     "source": data_uri(example.picture),
                     "is_tiny": is_tiny(example.picture),
                     "text": f"{overview.classes[one.true].name}, taken for {overview.classes[one.predicted].name} "
