@@ -17,7 +17,17 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from cotransport.data.augmentation import draw
-from cotransport.data.decoding import Encoded, Window, crop_box, decode, image_size, pixels_of
+from cotransport.data.decoding import (
+    THUMBNAIL,
+    TINY,
+    Encoded,
+    Window,
+    crop_box,
+    decode,
+    image_size,
+    pixels_of,
+    thumbnail,
+)
 from cotransport.errors import DataError
 from cotransport.settings.sections import Augmentation
 
@@ -294,6 +304,23 @@ def broken_files() -> dict[str, bytes]:
         "float.tif": float_tiff,
         "32-bit.tif": wide_tiff,
     }
+
+
+class TestThumbnails:
+    @pytest.mark.parametrize(("width", "height", "side"), [(300, 200, THUMBNAIL), (90, 60, 60), (50, 500, 50)])
+    def test_a_photograph_becomes_a_small_square(self, width: int, height: int, side: int) -> None:
+        whole = picture(width, height)
+        found = thumbnail(encoded(whole))
+        assert found.media_type == "image/jpeg"
+        shown = Image.open(io.BytesIO(found.data))
+        assert (shown.format, shown.size) == ("JPEG", (side, side))
+        assert_close(np.asarray(shown), central_square(whole, side), tolerance=16)
+
+    def test_a_tiny_image_keeps_every_pixel(self) -> None:
+        pixels = np.asarray(picture(TINY, TINY))
+        found = thumbnail(pixels)
+        assert found.media_type == "image/png"
+        assert (np.asarray(Image.open(io.BytesIO(found.data))) == pixels).all()
 
 
 class TestErrors:

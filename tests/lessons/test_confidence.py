@@ -73,14 +73,29 @@ class TestConfidence:
         assert Confidence(right=[], wrong=[]).error is None
 
     @pytest.mark.parametrize(
-        ("at_least", "threshold", "answered"), [(0.5, 0.2, (6, 4)), (0.7, 0.5, (5, 4)), (0.99, 0.8, (3, 3))]
+        ("at_least", "threshold", "answers", "right"), [(0.5, 0.2, 6, 4), (0.7, 0.5, 5, 4), (0.99, 0.8, 3, 3)]
     )
     def test_a_threshold_is_the_lowest_that_keeps_enough_answers_right(
-        self, at_least: float, threshold: float, answered: tuple[int, int]
+        self, at_least: float, threshold: float, answers: int, right: int
     ) -> None:
         found = Confidence(right=[0.5, 0.8, 0.9, 0.9], wrong=[0.2, 0.6])
         assert found.threshold(at_least) == threshold
-        assert found.answered(threshold) == answered
+        assert found.choice(at_least) == pytest.approx((threshold, 100 * answers / 6, 100 * right / answers))
+
+    def test_the_curve_goes_from_all_answers_to_the_surest_ones(self) -> None:
+        """6 answers, 4 right; from 0.5 on 5 and 4; from 0.6 on 4 and 3; from 0.8 on 3; from 0.9 on 2."""
+        found = Confidence(right=[0.5, 0.8, 0.9, 0.9], wrong=[0.2, 0.6]).curve()
+        assert [one.threshold for one in found] == [0.2, 0.5, 0.6, 0.8, 0.9]
+        assert [one.answered for one in found] == pytest.approx([100 * count / 6 for count in (6, 5, 4, 3, 2)])
+        assert [one.right for one in found] == pytest.approx([400 / 6, 80, 75, 100, 100])
+        assert Confidence(right=[], wrong=[]).curve() == []
+
+    def test_parts_have_equal_sizes(self) -> None:
+        """Twenty answers in parts of two; of the first two, one is right."""
+        found = Confidence(right=[0.2, *[0.9] * 18], wrong=[0.1]).parts()
+        assert [one.answers for one in found] == [2] * 10
+        assert found[0] == pytest.approx((0.15, 0.5, 2))
+        assert found[1] == pytest.approx((0.9, 1.0, 2))
 
     def test_equal_probabilities_are_not_separated(self) -> None:
         assert Confidence(right=[0.7, 0.7, 0.7], wrong=[0.7]).threshold(0.9) is None

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
-import json
 import re
-from html.parser import HTMLParser
-from typing import Any
 
 import pytest
 
@@ -15,57 +12,15 @@ from cotransport.experiments.results import Result
 from cotransport.report import tables
 from cotransport.report.aggregate import summarise
 from cotransport.report.page import render_page
+from tests.report.pages import ParsedPage
 from tests.report.results import HOSTILE, make_result, many_sources, transported_results
 
 
-class Page(HTMLParser):
-    """A page: its start tags, the addresses they load or link, its rows and text, and the elements left open."""
-
-    VOID = ("meta", "br")
+class Page(ParsedPage):
+    """The page on some results."""
 
     def __init__(self, *results: Result) -> None:
-        super().__init__()
-        self.html = render_page(summarise(results))
-        self.tags: list[str] = []
-        self.addresses: list[str] = []
-        self.rows: list[list[str]] = []
-        self.text = ""
-        self.open: list[str] = []
-        self.feed(self.html)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "action", "data")]
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("th", "td"):
-            self.rows[-1].append("")
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] not in ("script", "style"):
-            self.text += data
-        if "td" in self.open or "th" in self.open:
-            self.rows[-1][-1] += data
-
-    @property
-    def words(self) -> str:
-        """The text with single spaces."""
-        return " ".join(self.text.split())
-
-    @property
-    def chart_script(self) -> str:
-        (script,) = re.findall(r'<script type="application/json" id="charts">(.*?)</script>', self.html, re.DOTALL)
-        return str(script)
-
-    @property
-    def charts(self) -> dict[str, Any]:
-        return dict(json.loads(self.chart_script))
+        super().__init__(render_page(summarise(results)))
 
 
 def test_the_page_is_whole_and_loads_nothing() -> None:

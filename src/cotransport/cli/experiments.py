@@ -12,6 +12,8 @@ import typer
 from rich.table import Table
 
 from cotransport.cli.console import FLAG, markup, out, resume_hint
+from cotransport.cli.model_pages import is_model, report_model
+from cotransport.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,13 +131,22 @@ def methods(
     out.print(table)
 
 
-@app.command(epilog="Example: [bold]cotransport report runs/digits[/]")
+@app.command(
+    epilog="Examples:\n\n"
+    "[bold]cotransport report runs/digits[/]  tables, figures and a page about runs\n\n"
+    "[bold]cotransport report model[/]  a page about a model, model-report.html"
+)
 def report(
-    places: Annotated[list[Path], typer.Argument(help="Folders with runs, or archives of results.", metavar="PATH...")],
+    places: Annotated[
+        list[Path],
+        typer.Argument(help="Folders with runs, or archives of results; or a model's folder.", metavar="PATH..."),
+    ],
     folder: Annotated[
         Path | None,
         typer.Option(
-            "--out", help="Where the report goes.", show_default="the first folder, or one beside the first archive"
+            "--out",
+            help="The folder for the report. For a model, it can also be the page's name, ending in .html.",
+            show_default="the first folder, or one beside the first archive, or beside the model",
         ),
     ] = None,
     archive: Annotated[
@@ -143,10 +154,19 @@ def report(
         typer.Option(help="Also write all results, without confusion matrices and plans, into this JSON file."),
     ] = None,
 ) -> None:
-    """Write tables, figures and a page from the results of runs."""
+    """Write tables, figures and a page from the results of runs, or a page about a model.
+
+    The page about a model shows what it knows, what each lesson taught and cost, what it confuses, and how far its
+    answers can be trusted.
+    """
     from cotransport.experiments.results import Archive, find_results
     from cotransport.report import write_report
 
+    if any(is_model(place) for place in places):
+        if len(places) > 1 or archive is not None:
+            raise ConfigError("report: a model has a page of its own. Give its folder alone, without --archive")
+        report_model(places[0], folder)
+        return
     results = find_results(*places)
     if archive is not None:
         Archive.of(results).save(archive)

@@ -27,8 +27,6 @@ SHOWN = 40
 """Rows of a table, at most."""
 UNKNOWN = "unknown"
 """The answer for images of which the model is not sure enough."""
-WANTED = (90, 95, 99)
-"""Percentages of right answers for which the trade-off is shown."""
 SHOWN_CONFUSIONS = 3
 """Confusions that are printed, at most."""
 
@@ -165,15 +163,10 @@ def _meaning(classes: Sequence[ClassAccuracy]) -> str:
 
 def trade_off(confidence: Confidence) -> list[dict[str, float]]:
     """For some shares of right answers: the probability from which on they are reached, and what is then answered."""
-    found: list[dict[str, float]] = []
-    images = len(confidence.right) + len(confidence.wrong)
-    for at_least in WANTED:
-        threshold = confidence.threshold(at_least / 100)
-        if threshold is not None:
-            answers, right = confidence.answered(threshold)
-            shares = {"answered": 100 * answers / images, "right": 100 * right / answers}
-            found.append({"at_least": at_least, "threshold": threshold} | shares)
-    return found
+    from cotransport.lessons.records import WANTED
+
+    found = [(at_least, confidence.choice(at_least / 100)) for at_least in WANTED]
+    return [{"at_least": at_least, **choice._asdict()} for at_least, choice in found if choice is not None]
 
 
 def show_confidence(confidence: Confidence) -> None:

@@ -205,6 +205,42 @@ def prune(
     out.print(f"removed versions: {which}; freed {file_size(freed)}")
 
 
+@app.command(
+    epilog="Examples:\n\n"
+    "[bold]cotransport images model[/]  a page of all images, model-images.html\n\n"
+    "[bold]cotransport images model --class tabby[/]  the images of one class"
+)
+def images(
+    model: Model,
+    class_name: Annotated[
+        str | None, typer.Option("--class", metavar="NAME", help="The images of one class.", show_default="all classes")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--out", help="The page to write.", show_default="MODEL-images.html")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a page of the images that a model keeps, with their ids: exemplars and held-out images."""
+    from cotransport.cli.model_pages import show_images
+    from cotransport.lessons.stored_images import list_images
+
+    if as_json:
+        print_json(
+            [
+                {
+                    "id": image.id,
+                    "class": image.class_name,
+                    "file": image.file_name,
+                    "exemplar_in": image.exemplar_in,
+                    "held_out_in": image.held_out_in,
+                }
+                for image in list_images(model, class_name)
+            ]
+        )
+        return
+    show_images(model, class_name, file)
+
+
 @app.command(epilog="Example: [bold]cotransport check model[/]")
 def check(model: Model, as_json: AsJson = False) -> None:
     """Compare every file of a model with its checksum. Exit code 1 if something is wrong."""

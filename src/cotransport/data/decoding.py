@@ -15,6 +15,7 @@ import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from cotransport.errors import DataError
+from cotransport.overview import Picture
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 
@@ -36,6 +37,8 @@ SUFFIXES = frozenset(
     {".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp"}
 )
 """Suffixes of image files."""
+THUMBNAIL, TINY = 112, 40
+"""Sides in pixels: of a thumbnail at most, and of one that is stored without loss."""
 _ORIENTATION = 0x0112  # the EXIF tag of the camera's orientation
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -113,6 +116,17 @@ def png(pixels: Pixels) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG")
     return buffer.getvalue()
+
+
+def thumbnail(item: Item) -> Picture:
+    """The central square of an image, small: a JPEG, or a lossless PNG if the image itself is tiny."""
+    side = min(THUMBNAIL, *image_size(item))
+    pixels = decode(item, side)
+    if side <= TINY:
+        return Picture(png(pixels), "image/png")
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=80, optimize=True)
+    return Picture(buffer.getvalue(), "image/jpeg")
 
 
 def _rgb(image: Image.Image, name: str) -> Image.Image:

@@ -11,9 +11,14 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from cotransport.errors import ModelError
 from cotransport.model.folder import ModelFolder
 from cotransport.model.manifest import VersionRecord
+from cotransport.overview import Choice, Part
 
 CALIBRATION_PARTS = 10
 """Parts into which answers are divided by their probability, to compare it with the share of right ones."""
+ROUNDING = 1e-9
+"""Percentages that differ by less than this are equal."""
+WANTED = (90, 95, 99)
+"""Percentages of right answers for which the trade-off is shown."""
 
 
 class _Record(BaseModel):
@@ -56,15 +61,40 @@ class Confidence(_Record):
 
         None without answers.
         """
+        parts = self.parts()
+        gaps = [abs(part.probability - part.right) * part.answers for part in parts]
+        return 100 * sum(gaps) / sum(part.answers for part in parts) if parts else None
+
+    def parts(self) -> list[Part]:
+        """The answers in ten equal parts, least probable first. With fewer than ten answers, a part has one answer.
+
+        >>> Confidence(right=[0.4, 0.9], wrong=[]).parts()
+        [Part(probability=0.4, right=1.0, answers=1), Part(probability=0.9, right=1.0, answers=1)]
+        """
         answers = self._answers()
-        if not answers:
-            return None
         bounds = [round(part * len(answers) / CALIBRATION_PARTS) for part in range(CALIBRATION_PARTS + 1)]
-        gaps = [
-            abs(sum(probability - is_right for probability, is_right in answers[first:last]))
+        return [
+            Part(
+                sum(probability for probability, _ in answers[first:last]) / (last - first),
+                sum(is_right for _, is_right in answers[first:last]) / (last - first),
+                last - first,
+            )
             for first, last in pairwise(bounds)
+            if last > first
         ]
-        return 100 * sum(gaps) / len(answers)
+
+    def curve(self) -> list[Choice]:
+        """What each threshold does, from the lowest one, which answers every image, to the highest one.
+
+        >>> Confidence(right=[0.5, 0.9], wrong=[0.5, 0.5]).curve()
+        [Choice(threshold=0.5, answered=100.0, right=50.0), Choice(threshold=0.9, answered=25.0, right=100.0)]
+        """
+        answers, right, points = self._answers()[::-1], 0, list[Choice]()
+        for count, (probability, is_right) in enumerate(answers, 1):
+            right += is_right
+            if count == len(answers) or answers[count][0] < probability:  # of equal ones, all count
+                points.append(Choice(probability, 100 * count / len(answers), 100 * right / count))
+        return points[::-1]
 
     def threshold(self, at_least: float) -> float | None:
         """The lowest probability from which on this share of the answers is right; None if there is none.
@@ -72,19 +102,12 @@ class Confidence(_Record):
         >>> Confidence(right=[0.3, 0.6, 0.8, 0.9], wrong=[0.4, 0.5]).threshold(0.8)
         0.6
         """
-        right, found = 0, None
-        answers = self._answers()[::-1]
-        for count, (probability, is_right) in enumerate(answers, 1):
-            right += is_right
-            is_last = count == len(answers) or answers[count][0] < probability  # of equal ones, all count
-            if is_last and right >= at_least * count:
-                found = probability
-        return found
+        choice = self.choice(at_least)
+        return choice and choice.threshold
 
-    def answered(self, threshold: float) -> tuple[int, int]:
-        """The number of answers from a probability on, and how many of them are right."""
-        right, wrong = (sum(one >= threshold for one in part) for part in (self.right, self.wrong))
-        return right + wrong, right
+    def choice(self, at_least: float) -> Choice | None:
+        """What the lowest threshold does from which on this share of the answers is right; None if there is none."""
+        return next((one for one in self.curve() if one.right >= 100 * at_least - ROUNDING), None)
 
     def _answers(self) -> list[tuple[float, bool]]:
         return sorted([(one, True) for one in self.right] + [(one, False) for one in self.wrong])

@@ -43,7 +43,7 @@ def accuracy_chart(stream: StreamSummary) -> Chart:
         (f"% on {plural(seen, 'class')}", f"{'started with' if task == 0 else 'added'}: {_name_list(names)}")
         for task, (seen, names) in enumerate(zip(stream.classes_seen, stream.task_classes, strict=True))
     ]
-    chart = _line_chart(stream.accuracy_lines, stream.classes_seen, "classes seen", hover)
+    chart = line_chart(stream.accuracy_lines, stream.classes_seen, "classes seen", hover)
     chart["layout"]["height"] = 430
     chart["layout"]["yaxis"]["autorangeoptions"] = {"clipmin": 0, "clipmax": 101}
     return chart
@@ -56,7 +56,7 @@ def initial_chart(stream: StreamSummary, method: MethodSummary, candidates: Cand
         (f"% on task {task}", f"new: {_name_list(names)}")
         for task, names in zip(tasks, stream.task_classes[1:], strict=True)
     ]
-    chart = _line_chart(method.initial_accuracy(candidates), tasks, "task", hover)
+    chart = line_chart(method.initial_accuracy(candidates), tasks, "task", hover)
     chart["layout"]["height"] = 380
     chart["layout"]["yaxis"]["range"] = [-2, 102]  # one range for both charts, so that they can be compared
     return chart
@@ -68,10 +68,10 @@ def forgetting_chart(stream: StreamSummary, method: MethodSummary) -> Chart:
     bars = {
         "type": "bar",
         "x": list(range(len(estimates))),
-        "y": _json_numbers(estimate.mean for estimate in estimates),
+        "y": json_numbers(estimate.mean for estimate in estimates),
         "error_y": {
             "type": "data",
-            "array": _json_numbers(estimate.deviation for estimate in estimates),
+            "array": json_numbers(estimate.deviation for estimate in estimates),
             "visible": method.seeds > 1,
             "thickness": 1.5,
             "color": NEUTRAL,
@@ -79,7 +79,7 @@ def forgetting_chart(stream: StreamSummary, method: MethodSummary) -> Chart:
         "marker": {"color": method.style.colour},
         "width": 0.6,
         "customdata": [
-            f"<b>{estimate.text} points lost</b><br>{_wrap(name)}"
+            f"<b>{estimate.text} points lost</b><br>{wrap(name)}"
             for estimate, name in zip(estimates, _task_names(stream)[:-1], strict=True)
         ],
         "hovertemplate": HOVER,
@@ -87,7 +87,7 @@ def forgetting_chart(stream: StreamSummary, method: MethodSummary) -> Chart:
     layout = {
         "height": 380,
         "margin": MARGIN,
-        "xaxis": {**_horizontal_names("task", _task_labels(stream)[:-1]), "range": [-0.6, len(estimates) - 0.4]},
+        "xaxis": {**horizontal_names("task", _task_labels(stream)[:-1]), "range": [-0.6, len(estimates) - 0.4]},
         "yaxis": {"title": {"text": "points lost"}, "rangemode": "tozero"},
     }
     return {"data": [bars], "layout": layout}
@@ -98,14 +98,14 @@ def matrix_chart(stream: StreamSummary, method: MethodSummary) -> Chart:
     matrix, names = method.accuracy_matrix, _task_names(stream)
     hover = [
         [
-            None if math.isnan(value) else f"<b>{value:.1f} %</b> after task {after + 1} on<br>{_wrap(names[on])}"
+            None if math.isnan(value) else f"<b>{value:.1f} %</b> after task {after + 1} on<br>{wrap(names[on])}"
             for on, value in enumerate(row)
         ]
         for after, row in enumerate(matrix.tolist())
     ]
-    tested_on = _horizontal_names("tested on task", _task_labels(stream))
-    after_task = _vertical_names("after task", [str(number + 1) for number in range(len(names))])
-    return _heat_map(matrix, hover, tested_on, after_task)
+    tested_on = horizontal_names("tested on task", _task_labels(stream))
+    after_task = vertical_names("after task", [str(number + 1) for number in range(len(names))])
+    return heat_map(matrix, hover, tested_on, after_task)
 
 
 def confusion_chart(confusion: Confusion) -> Chart:
@@ -113,15 +113,15 @@ def confusion_chart(confusion: Confusion) -> Chart:
     indices = range(len(confusion.names))
     hover = [
         [
-            _wrap(confusion.description(true, predicted)) if confusion.counts[true, predicted] else None
+            wrap(confusion.description(true, predicted)) if confusion.counts[true, predicted] else None
             for predicted in indices
         ]
         for true in indices
     ]
     shares = confusion.shares
     shares[confusion.counts == 0] = math.nan
-    names = [_escape(shorten(name, 14)) for name in confusion.names]
-    chart = _heat_map(shares, hover, _horizontal_names("predicted", names), _vertical_names("true", names))
+    names = [escape_name(shorten(name, 14)) for name in confusion.names]
+    chart = heat_map(shares, hover, horizontal_names("predicted", names), vertical_names("true", names))
     chart["layout"]["shapes"] = _task_separators(confusion.task_starts, confusion.task_starts, shares)
     chart["layout"]["meta"] = "faint"  # rare confusions would be invisible on a linear scale of colours
     return chart
@@ -131,13 +131,13 @@ def transport_chart(origins: Origins) -> Chart:
     """Share of each old class in the first weights of each new class."""
     hover = [
         [
-            None if math.isnan(share) else _wrap(origins.description(old, new))
+            None if math.isnan(share) else wrap(origins.description(old, new))
             for new, share in enumerate(origins.shares[old].tolist())
         ]
         for old in range(len(origins.old))
     ]
-    old, new = ([_escape(shorten(name, 14)) for name in names] for names in (origins.old, origins.new))
-    chart = _heat_map(origins.shares, hover, _horizontal_names("new class", new), _vertical_names("old class", old))
+    old, new = ([escape_name(shorten(name, 14)) for name in names] for names in (origins.old, origins.new))
+    chart = heat_map(origins.shares, hover, horizontal_names("new class", new), vertical_names("old class", old))
     chart["layout"]["shapes"] = _task_separators(origins.old_task_starts, origins.new_task_starts, origins.shares)
     chart["layout"]["meta"] = "faint"
     # the shares of fifty old classes are a few percent each, and would be invisible on a scale up to 100
@@ -145,21 +145,21 @@ def transport_chart(origins: Origins) -> Chart:
     return chart
 
 
-def _line_chart(lines: Sequence[Line], x: Sequence[int], x_title: str, hover: Sequence[tuple[str, str]]) -> Chart:
+def line_chart(lines: Sequence[Line], x: Sequence[int], x_title: str, hover: Sequence[tuple[str, str]]) -> Chart:
     """Lines with bands for their deviation. Hover: for each x, the text after the value, and a second line of text."""
     numbered = list(enumerate(lines))
     traces = [
         {
             "type": "scatter",
             "mode": "lines+markers",
-            "name": _escape(shorten(line.name, 40)),
+            "name": escape_name(shorten(line.name, 40)),
             "legendgroup": str(number),
             "x": list(x),
-            "y": _json_numbers(estimate.mean for estimate in line.estimates),
+            "y": json_numbers(estimate.mean for estimate in line.estimates),
             "line": {"color": line.style.colour, "dash": line.style.dash[1], "width": 2.2},
             "marker": {"symbol": line.style.marker[1], "size": 8},
             "customdata": [
-                _wrap(f"{line.name}: {estimate.text} {after_value}", bold=True) + "<br>" + _wrap(second_line)
+                wrap(f"{line.name}: {estimate.text} {after_value}", bold=True) + "<br>" + wrap(second_line)
                 for estimate, (after_value, second_line) in zip(line.estimates, hover, strict=True)
             ],
             "hovertemplate": HOVER,
@@ -198,14 +198,14 @@ def _edge(estimate: Estimate, side: int) -> float:
     return round(estimate.mean + side * (0.0 if math.isnan(estimate.deviation) else estimate.deviation), 3)
 
 
-def _heat_map(percentages: Floats, hover: list[list[str | None]], x_axis: Chart, y_axis: Chart) -> Chart:
+def heat_map(percentages: Floats, hover: list[list[str | None]], x_axis: Chart, y_axis: Chart) -> Chart:
     """Cells from 0 to 100 %. The cells of a small map show their numbers."""
     rows, columns = percentages.shape
     size = max(rows, columns)
     is_numbered = size <= MAX_NUMBERED
     cells = {
         "type": "heatmap",
-        "z": [_json_numbers(row) for row in percentages.tolist()],
+        "z": [json_numbers(row) for row in percentages.tolist()],
         "customdata": hover,
         "texttemplate": "%{z:.0f}" if is_numbered else "",
         "hovertemplate": HOVER,
@@ -239,13 +239,13 @@ def _task_separators(row_starts: Sequence[int], column_starts: Sequence[int], ce
     ]
 
 
-def _horizontal_names(title: str, names: Sequence[str]) -> Chart:
+def horizontal_names(title: str, names: Sequence[str]) -> Chart:
     """A horizontal axis of names. They are tilted if they are too long for a phone's screen."""
     fits = sum(map(len, names)) <= 40
-    return {**_vertical_names(title, names), "tickangle": 0 if fits else -40 if len(names) <= 25 else -90}
+    return {**vertical_names(title, names), "tickangle": 0 if fits else -40 if len(names) <= 25 else -90}
 
 
-def _vertical_names(title: str, names: Sequence[str]) -> Chart:
+def vertical_names(title: str, names: Sequence[str]) -> Chart:
     """A vertical axis of names at the positions 0, 1, ...: on an axis of names alone, equal names would be one row."""
     return {
         "title": {"text": title, "standoff": 12},
@@ -263,7 +263,7 @@ def _task_labels(stream: StreamSummary) -> list[str]:
     tasks = enumerate(stream.task_classes, start=1)
     if len(stream.tasks) > MAX_NAMED_TASKS:
         return [str(number) for number, _ in tasks]
-    return [_escape(shorten(f"{number}: {', '.join(names)}", 14)) for number, names in tasks]
+    return [escape_name(shorten(f"{number}: {', '.join(names)}", 14)) for number, names in tasks]
 
 
 def _task_names(stream: StreamSummary) -> list[str]:
@@ -275,17 +275,17 @@ def _name_list(names: Sequence[str]) -> str:
     return ", ".join(names[:MAX_LISTED]) + more
 
 
-def _wrap(text: str, bold: bool = False) -> str:
+def wrap(text: str, bold: bool = False) -> str:
     """Escaped text in lines of at most 60 characters."""
-    lines = [_escape(line) for line in textwrap.wrap(text, 60)]
+    lines = [escape_name(line) for line in textwrap.wrap(text, 60)]
     return "<br>".join(f"<b>{line}</b>" if bold else line for line in lines)
 
 
-def _escape(text: str) -> str:
+def escape_name(text: str) -> str:
     """Plotly decodes the entities of angle brackets and ampersands, but not those of quotes."""
     return escape(text, quote=False)
 
 
-def _json_numbers(values: Iterable[float]) -> list[float | None]:
+def json_numbers(values: Iterable[float]) -> list[float | None]:
     """NaN becomes None, because JSON has no NaN."""
     return [None if math.isnan(value) else round(value, 3) for value in values]

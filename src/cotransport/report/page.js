@@ -56,8 +56,8 @@ function start() {
 }
 
 unpack().then(start, () => {
-  document.querySelector("main").insertAdjacentHTML(
-    "afterbegin",
-    "<p class='note'>This browser is too old for the charts. "
-    + "The folder “figures” beside this page has them as images.</p>");
+  const main = document.querySelector("main"), note = document.createElement("p");
+  note.className = "note";
+  note.textContent = "This browser is too old for the charts. " + main.dataset.withoutCharts;
+  main.prepend(note);
 });

@@ -5,8 +5,6 @@ This module prepares plain values for the templates.
 
 from __future__ import annotations
 
-import base64
-import gzip
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -19,7 +17,7 @@ from cotransport.report.origins import Origins
 from cotransport.report.recipes import uses_validation_images
 from cotransport.report.summaries import CANDIDATES, MethodSummary, StreamSummary
 from cotransport.report.tables import AUGMENTATION, COLUMNS, Cell, summary_table
-from cotransport.report.templates import own_file, render
+from cotransport.report.templates import render_with_charts
 from cotransport.report.text import UNDEFINED
 
 Values: TypeAlias = Mapping[str, Any]
@@ -35,17 +33,12 @@ MAX_BESIDE = 25
 
 def render_page(streams: Sequence[StreamSummary]) -> str:
     """The whole page as HTML."""
-    from plotly.offline import get_plotlyjs
-
     ids = [f"stream{number}" for number in range(1, len(streams) + 1)]
     named = list(zip(ids, streams, strict=True))
-    return render(
+    return render_with_charts(
         "page.html.j2",
+        {name: chart for id_, stream in named for name, chart in _charts(id_, stream)},
         streams=[_stream_values(id_, stream) for id_, stream in named],
-        charts={name: chart for id_, stream in named for name, chart in _charts(id_, stream)},
-        plotly=base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode(),
-        css=own_file("page.css"),
-        script=own_file("page.js"),
     )
 
 
