@@ -7,6 +7,8 @@ all of them, and a test checks that they agree with the archives. NAME is one of
 - `ARCHIVE against LABEL`: every other method's paired differences to one method.
 - `LABEL on ARCHIVE, ARCHIVE, ...`: one method on several streams, with the paper's average beside it.
 - `LABEL against LABEL on ARCHIVE (WORDS), ...`: one method's paired differences to another in several settings.
+- `reproduce NAME`: a table of the paper, from the archives named after its fast recipes. What has no archive yet is a
+  dash if the paper has a number for it, and is left out otherwise.
 """
 
 from __future__ import annotations
@@ -18,12 +20,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cotransport.experiments.published import PAPER, published
+from cotransport.experiments.reproductions import FAST, REPRODUCTIONS
 from cotransport.experiments.results import Result, find_results
 from cotransport.report.aggregate import summarise
 from cotransport.report.comparison import compare
 from cotransport.report.estimates import Estimate
 from cotransport.report.recipes import augmentation_name
-from cotransport.report.reproduction import recipe_name
+from cotransport.report.reproduction import markdown, paper_table, recipe_name
 from cotransport.report.summaries import MethodSummary, StreamSummary
 from cotransport.report.tables import AVERAGE, FORGETTING, LAST, TIME, escape_markdown
 from cotransport.report.text import UNDEFINED
@@ -31,6 +34,7 @@ from cotransport.report.text import UNDEFINED
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 TABLE = re.compile(r"(<!-- table: ([^>]*) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+REPRODUCE = "reproduce "
 WIDTH = 120
 """Longest line of a page, apart from rows of tables."""
 COSTS = ("minutes", "parameters", "augmentation", "seeds")
@@ -52,6 +56,8 @@ def with_tables(text: str) -> str:
 
 def table(name: str) -> str:
     """A table by its name, followed by where its numbers come from."""
+    if name.startswith(REPRODUCE):
+        return reproduction(name.removeprefix(REPRODUCE))
     label, _, archives = name.partition(" on ")
     if archives and " against " in label:
         own, _, baseline = label.partition(" against ")
@@ -69,6 +75,20 @@ def table(name: str) -> str:
         results = stream.results
     lines = [" | ".join(row) for row in rows]
     return "\n".join(["", *(f"| {line} |" for line in lines), "", *source(results), ""])
+
+
+def reproduction(name: str) -> str:
+    """A table of the paper with its notes, followed by where its numbers come from."""
+    known = REPRODUCTIONS[name]
+    paths = [ROOT / "results" / f"{recipe}{FAST}.json" for recipe in known.recipes]
+    results = [result for path in paths if path.exists() for result in find_results(path)]
+    if not results:
+        return "\nNot measured yet.\n\n"
+    lines = markdown(paper_table(summarise(results), known)).splitlines()
+    wrapped = [
+        part for line in lines for part in ([line] if line.startswith("|") else textwrap.wrap(line, WIDTH) or [""])
+    ]
+    return "\n".join(["", *wrapped, "", *source(results), ""])
 
 
 def archived(name: str) -> StreamSummary:

@@ -25,7 +25,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Mapping[str, Repro
             "methods: [finetune, {name: coil, label: COIL}]\nseeds: [1]\ndevice: {accelerator: cpu}\n"
         )
         names.append(str(path))
-    known = {"table1": Reproduction("Digits", tuple(names))}
+    known = {"table1": Reproduction("Digits", tuple(names), "Nothing.")}
     monkeypatch.setattr(reproductions, "REPRODUCTIONS", known)
     monkeypatch.setattr(reproductions, "bundled_recipes", lambda: dict.fromkeys(names))
     return known
@@ -51,7 +51,7 @@ class TestReproduce:
         code, printed = cotransport("reproduce", "table1", "--methods", "finetune", "--out", "here")
         assert code == 0
         rows = Path("here/table1.md").read_text(encoding="utf-8").splitlines()
-        assert [row.split(" | ")[0] for row in rows[2:]] == ["| Finetune", "| COIL"]  # with what was there before
+        assert [row.split(" | ")[0] for row in rows[2:4]] == ["| Finetune", "| COIL"]  # with what was there before
 
     def test_an_unfinished_run_is_found_before_anything_is_trained(self, cotransport: Command) -> None:
         job = Path("here/digits-3/COIL-seed1/unfinished/job.json")
@@ -75,6 +75,30 @@ class TestReproduce:
         assert code == 0, printed
         assert {one.recipe["schedule"]["epochs"] for one in find_results(Path("here"))} == {2}
 
+    def test_archived_results_are_not_run_again(self, cotransport: Command) -> None:
+        words = ["reproduce", "table1", "--methods", "COIL", "--out"]
+        assert cotransport(*words, "here")[0] == 0
+        Path("archives").mkdir()
+        assert cotransport("report", "here", "--archive", "archives/digits.json")[0] == 0
+        code, printed = cotransport(*words, "there", "--from", "archives")
+        assert code == 0, printed
+        assert printed.count("nothing is left to run") == 2
+        assert Path("there/table1.md").read_text() == Path("here/table1.md").read_text()
+
+    def test_results_with_other_settings_are_run_again(self, cotransport: Command) -> None:
+        words = ["reproduce", "table1", "--methods", "COIL", "--out"]
+        assert cotransport(*words, "here")[0] == 0
+        code, printed = cotransport(*words, "there", "--from", "here", "--no-run", "--set", "memory.total=30")
+        assert (code, "There are no results to report" in printed) == (2, True)
+
+    def test_without_running_the_table_has_what_is_finished(self, cotransport: Command) -> None:
+        assert cotransport("reproduce", "table1", "--methods", "COIL", "--out", "here")[0] == 0
+        code, printed = cotransport("reproduce", "table1", "--from", "here", "--no-run", "--out", "there")
+        assert code == 0, printed
+        assert sorted(one.label for one in find_results(Path("there"))) == ["COIL", "COIL"]  # and no Finetune
+        rows = Path("there/table1.md").read_text(encoding="utf-8").splitlines()
+        assert rows[0] == "| Method | 2 tasks | 3 tasks |"
+
     def test_a_dry_run_estimates_the_time(self, cotransport: Command, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("cotransport.experiments.estimate.images_per_second", lambda *_: 10.0)
         code, printed = cotransport("reproduce", "table1", "--dry-run", "--seeds", "1,2")
@@ -92,7 +116,8 @@ class TestReproduce:
             (["table1", "--fast"], "no fast version of table1"),
             (["table1", "--methods", "coyl"], "'coyl' is not in digits-2. It has: finetune, COIL"),
             (["table1", "--methods", ","], "give some methods"),
-            (["table1", "--resume", "--overwrite"], "mutually exclusive"),
+            (["table1", "--resume", "--overwrite"], "--overwrite goes with none of --resume, --from and --no-run"),
+            (["table1", "--from", "nowhere"], "nowhere: no such file or folder"),
         ],
     )
     def test_mistakes(self, cotransport: Command, words: list[str], message: str) -> None:

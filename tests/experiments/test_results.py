@@ -97,6 +97,14 @@ def test_archives_and_folders_are_found_together(tmp_path: Path) -> None:
     assert folders(find_results(tmp_path / "runs", tmp_path / "all.json")) == ["wa-seed1", "coil-seed1"]
 
 
+def test_archives_in_a_folder_are_found_and_other_files_are_not(tmp_path: Path) -> None:
+    for label in ("wa", "coil"):
+        Archive.of([make_result(label)]).save(tmp_path / f"{label}.json")
+    (tmp_path / "other.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "folder.json").mkdir()
+    assert folders(find_results(tmp_path)) == ["coil-seed1", "wa-seed1"]
+
+
 @pytest.mark.parametrize("text", ['{"runs": [{}]}', "{}", "no JSON"])
 def test_a_file_that_is_no_archive_is_named(text: str, tmp_path: Path) -> None:
     (tmp_path / "all.json").write_text(text, encoding="utf-8")

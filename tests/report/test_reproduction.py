@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from cotransport.experiments.reproductions import Reproduction
 from cotransport.experiments.results import InitialAccuracy, Result
 from cotransport.report.aggregate import summarise
 from cotransport.report.reproduction import figure_of, latex, markdown, paper_table, short_titles, write_reproduction
 from cotransport.report.summaries import StreamSummary
 from tests.report.results import HOSTILE, RECIPE, make_result
 
+TABLE = Reproduction("<i>Title</i>", ("cifar100-b0-2", "cifar100-b0-10"), "It is 20 % better.")
 METHODS = [{"name": "finetune"}, {"name": "coil-tuned", "label": "COIL"}, {"name": "oracle"}]
 
 
@@ -35,7 +38,7 @@ def streams() -> list[StreamSummary]:
 
 class TestTable:
     def test_methods_by_streams_with_published_numbers(self, streams: list[StreamSummary]) -> None:
-        table = paper_table(streams)
+        table = paper_table(streams, TABLE)
         assert table.headings == [
             "Method",
             "2 tasks",
@@ -44,20 +47,45 @@ class TestTable:
             "10 tasks, paper",
             "10 tasks, survey",
         ]
-        assert table.rows == [  # in the order of the recipe
-            ["Finetune", "30.0", "56.34", "30.0", "25.81", "–"],
+        assert table.rows == [  # in the order of the recipe, with the methods of the paper that were not run
+            ["Finetune", "30.0", "56.34", "30.0", "25.81", "26.3"],
+            ["iCaRL", "–", "66.05", "–", "61.74", "64.4"],
+            ["BiC", "–", "69.16", "–", "62.79", "65.1"],
+            ["WA", "–", "67.56", "–", "57.43", "67.1"],
             ["COIL", "62.0", "69.64", "71.0 ± 1.4", "65.48", "60.27"],
             ["Oracle", "–", "–", "80.0", "–", "–"],
         ]
+        assert table.notes == [
+            "The paper: It is 20 % better.",
+            "The paper's Oracle is an accuracy on all classes and not an average: 70.1. "
+            "Ours, after the last task: 80.0 (10 tasks).",
+        ]
+
+    def test_published_streams_that_were_not_run_have_dashes(self, streams: list[StreamSummary]) -> None:
+        table = paper_table(streams[:1], TABLE)
+        assert table.headings == [
+            "Method",
+            "2 tasks",
+            "2 tasks, paper",
+            "10 tasks",
+            "10 tasks, paper",
+            "10 tasks, survey",
+        ]
+        assert ["COIL", "62.0", "69.64", "–", "65.48", "60.27"] in table.rows
+
+    def test_streams_have_the_order_of_the_recipes(self, streams: list[StreamSummary]) -> None:
+        assert paper_table(streams[::-1], TABLE) == paper_table(streams, TABLE)
 
     def test_other_experiments_have_no_published_numbers(self) -> None:
-        assert paper_table(summarise([make_result()])).headings == ["Method", "2 tasks"]
+        assert paper_table(summarise([make_result()]), replace(TABLE, recipes=())).headings == ["Method", "2 tasks"]
 
     def test_markdown_and_latex(self, streams: list[StreamSummary]) -> None:
-        table = paper_table(streams)
-        assert markdown(table).splitlines()[2] == "| Finetune | 30.0 | 56.34 | 30.0 | 25.81 | – |"
+        table = paper_table(streams, TABLE)
+        assert markdown(table).splitlines()[2] == "| Finetune | 30.0 | 56.34 | 30.0 | 25.81 | 26.3 |"
+        assert "\nThe paper: It is 20 % better.\n" in markdown(table)
         lines = latex(table).splitlines()
-        assert lines[1] == r"\begin{tabular}{lrrrrr}"
+        assert lines[1] == "% The paper: It is 20 % better."
+        assert r"\begin{tabular}{lrrrrr}" in lines
         assert r"COIL & 62.0 & 69.64 & 71.0 $\pm$ 1.4 & 65.48 & 60.27 \\" in lines
         assert r"Oracle & -- & -- & 80.0 & -- & -- \\" in lines
 
@@ -66,9 +94,13 @@ class TestFigure:
     def test_titles_say_how_far_coil_is_ahead(self, streams: list[StreamSummary]) -> None:
         titles = [axes.get_title(loc="left") or axes.get_title() for axes in figure_of(streams).axes]
         assert titles == [
-            "2 tasks: COIL +32.0 over Finetune",
-            "10 tasks: COIL +41.0 over Finetune",
+            "2 tasks: COIL 32.0 ahead of Finetune",
+            "10 tasks: COIL 41.0 ahead of Finetune",
         ]  # Oracle is no rival
+
+    def test_titles_say_how_far_coil_is_behind(self) -> None:
+        found = summarise([result("COIL", 2, 29.5, method="coil-tuned"), result("finetune", 2, 30.0)])
+        assert [axes.get_title() for axes in figure_of(found).axes] == ["2 tasks: COIL 0.5 behind Finetune"]
 
     def test_without_coil_there_is_no_lead(self) -> None:
         assert [axes.get_title() for axes in figure_of(summarise([make_result()])).axes] == ["2 tasks"]
@@ -90,7 +122,7 @@ class TestFigure:
 
 def test_all_files_are_written_and_names_are_escaped(tmp_path: Path) -> None:
     results = [make_result(f"{name.replace('/', '')}{number}") for number, name in enumerate(HOSTILE)]
-    paths = write_reproduction(summarise(results), "table1", "<i>Title</i>", tmp_path)
+    paths = write_reproduction(summarise(results), "table1", TABLE, tmp_path)
     assert sorted(path.suffix for path in paths) == [".html", ".md", ".png", ".svg", ".tex"]
     assert all(path.stat().st_size for path in paths)
     page = (tmp_path / "table1.html").read_text(encoding="utf-8")

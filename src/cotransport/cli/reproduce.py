@@ -28,7 +28,9 @@ BOUNDARY = "boundary"
     "[bold]cotransport reproduce[/]  what there is\n\n"
     "[bold]cotransport reproduce table1 --fast --dry-run[/]  what would be run, and for how long\n\n"
     "[bold]cotransport reproduce ablation --fast --seeds 1,2,3[/]  the parts of COIL, in about four hours\n\n"
-    "[bold]cotransport reproduce cub --fast --methods COIL,bic --resume[/]  two methods, continuing where it stopped"
+    "[bold]cotransport reproduce cub --fast --methods COIL,bic --resume[/]  two methods, from where it stopped\n\n"
+    "[bold]cotransport reproduce table1 --fast --from results --no-run[/]  from archived "
+    "results, without running anything"
 )
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="The table or figure.", show_default="list them")] = None,
@@ -46,6 +48,17 @@ def reproduce(
     overrides: Overrides = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
+    earlier: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from",
+            metavar="PATH",
+            help="Folders with runs, or archives of results: what they have is not run again. Can be repeated.",
+        ),
+    ] = None,
+    no_run: Annotated[
+        bool, typer.Option("--no-run", metavar=FLAG, help="Run nothing: write what the finished runs give.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", metavar=FLAG, help="Show what would be run, with an estimate of the time.")
     ] = False,
@@ -59,29 +72,58 @@ def reproduce(
         return
     if name not in REPRODUCTIONS:
         raise typer.BadParameter(f"{name!r} is not known{nearest(name, REPRODUCTIONS)}", param_hint="NAME")
-    if resume and overwrite:
-        raise typer.BadParameter("--resume and --overwrite are mutually exclusive")
-    if name == BOUNDARY and (resume or overwrite or seeds or methods):
-        raise typer.BadParameter("boundary is one short training: it takes no seeds, methods, --resume or --overwrite")
+    if overwrite and (resume or earlier or no_run):
+        raise typer.BadParameter("--overwrite goes with none of --resume, --from and --no-run")
+    if name == BOUNDARY and (resume or overwrite or seeds or methods or earlier or no_run):
+        raise typer.BadParameter("boundary is one short training: it takes only --fast, --data, --set and --out")
     wanted = None if methods is None else _parts(methods)
     if wanted == []:
         raise typer.BadParameter("give some methods, separated by commas", param_hint="--methods")
     recipes = recipes_of(name, fast=fast, seeds=_numbers(seeds), methods=wanted, data=data, overrides=overrides or ())
     folder = folder or Path("runs") / f"reproduce-{name}{'-fast' if fast else ''}"
+    if earlier:
+        _adopt(recipes, earlier, folder)
     if dry_run:
         _show_plan(recipes, folder, tasks=1 if name == BOUNDARY else None)
     elif name == BOUNDARY:
         draw_boundary_of(recipes[0], folder)
+    elif no_run:
+        from cotransport.experiments.results import with_other_results
+
+        finished = [result for recipe in recipes for result in with_other_results((), folder / recipe.name)]
+        _show_files(_write(name, finished, folder))
     else:
-        _run(name, REPRODUCTIONS[name].shows, recipes, folder, resume=resume, overwrite=overwrite)
+        _run(name, recipes, folder, resume=resume, overwrite=overwrite)
 
 
-def _run(name: str, title: str, recipes: Sequence[Recipe], folder: Path, *, resume: bool, overwrite: bool) -> None:
+def _adopt(recipes: Sequence[Recipe], places: Sequence[Path], folder: Path) -> None:
+    from cotransport.experiments import run as experiment
+    from cotransport.experiments.results import find_results
+
+    results = find_results(*places)
+    for recipe in recipes:
+        experiment.adopt(recipe, results, folder / recipe.name)
+
+
+def _write(name: str, results: Sequence[Result], folder: Path) -> list[Path]:
+    """Write the table, the figure and a report on all runs; returns the files to look at."""
+    from cotransport.experiments.reproductions import REPRODUCTIONS
+    from cotransport.report import write_report
+    from cotransport.report.reproduction import write_reproduction
+
+    report = write_report(results, folder)
+    return [*write_reproduction(report.streams, name, REPRODUCTIONS[name], folder), report.page]
+
+
+def _show_files(paths: Sequence[Path]) -> None:
+    for path in paths:
+        out.print(f"{path.suffix[1:]}: [bold]{markup(path)}[/]", soft_wrap=True)
+
+
+def _run(name: str, recipes: Sequence[Recipe], folder: Path, *, resume: bool, overwrite: bool) -> None:
     from cotransport.cli.progress import ConsoleListener
     from cotransport.experiments import run as experiment
     from cotransport.experiments.results import with_other_results
-    from cotransport.report import write_report
-    from cotransport.report.reproduction import write_reproduction
     from cotransport.training.processes import processes_for
 
     again = [word for word in sys.argv[1:] if word not in {"--resume", "--overwrite"}]
@@ -99,11 +141,9 @@ def _run(name: str, title: str, recipes: Sequence[Recipe], folder: Path, *, resu
                 found = experiment.run(recipe, own, resume=resume, overwrite=overwrite, listener=listener)
             results += with_other_results(found, own)
             if is_first:  # after each recipe: the next one may take hours
-                report = write_report(results, folder)
-                paths = write_reproduction(report.streams, name, title, folder)
+                paths = _write(name, results, folder)
     if is_first:
-        for path in (*paths, report.page):
-            out.print(f"{path.suffix[1:]}: [bold]{markup(path)}[/]", soft_wrap=True)
+        _show_files(paths)
 
 
 def _list() -> None:

@@ -15,6 +15,8 @@ from cotransport.errors import RunError
 from cotransport.system.files import write_text
 
 RESULT = "result.json"
+ARCHIVE_START = '{"runs": ['
+"""The first characters of an archive."""
 
 
 class _Record(BaseModel):
@@ -157,7 +159,7 @@ class Archive(_Record):
     def save(self, path: Path) -> None:
         """Write the archive as JSON, with a line for each run. A reader sees all of it or nothing."""
         lines = [json.dumps(run.model_dump(mode="json"), ensure_ascii=False, allow_nan=False) for run in self.runs]
-        write_text(path, '{"runs": [\n' + ",\n".join(lines) + "\n]}\n")
+        write_text(path, ARCHIVE_START + "\n" + ",\n".join(lines) + "\n]}\n")
 
     @classmethod
     def load(cls, path: Path) -> Archive:
@@ -167,9 +169,9 @@ class Archive(_Record):
 
 
 def find_results(*places: Path) -> list[Result]:
-    """All results in archives and in folders, up to two levels below; an error if there is none.
+    """All results in archives and in folders; an error if there is none.
 
-    Those in folders are sorted by the name of their run.
+    A folder has runs, up to two levels below, or archives. Runs are sorted by their name.
     """
     archived: list[Result] = []
     paths: set[Path] = set()
@@ -178,6 +180,9 @@ def find_results(*places: Path) -> list[Result]:
             archived += Archive.load(place).runs
         elif place.is_dir():
             paths |= {path for depth in ("", "*/", "*/*/") for path in place.glob(f"{depth}{RESULT}")}
+            archived += [
+                run for path in sorted(place.glob("*.json")) if _is_archive(path) for run in Archive.load(path).runs
+            ]
         else:
             raise RunError(f"{place}: no such file or folder. Give the --out folder of a run, or an archive of results")
     if not archived and not paths:
@@ -192,6 +197,15 @@ def with_other_results(results: Sequence[Result], folder: Path) -> list[Result]:
     found = {path.parent.name: path for path in folder.glob(f"*/{RESULT}")}
     others = {name: Result.load(path) for name, path in found.items() if name not in own}
     return [result for _, result in sorted((own | others).items())]
+
+
+def _is_archive(path: Path) -> bool:
+    """Whether a file begins like an archive. A folder may have other JSON files."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(ARCHIVE_START)) == ARCHIVE_START.encode()
+    except OSError:
+        return False
 
 
 def _load(kind: type[_RecordType], path: Path, what: str, remedy: str) -> _RecordType:

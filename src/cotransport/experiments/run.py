@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -88,6 +88,31 @@ def run(
             title = f"{one.label}, seed {one.seed} (run {number} of {len(pending)})"
             results[one.folder] = _finish(recipe, one, stream, job, listener, title, environment_at_start, features)
     return [results[one.folder] for one in runs]
+
+
+def adopt(recipe: Recipe, results: Sequence[Result], out: Path) -> None:
+    """Save those results into `out` that are runs of the recipe, as if they had been run there. No image is read.
+
+    A result is used if its label, its seed and all settings that affect it are the recipe's. Runs that were started in
+    `out` are left as they are.
+    """
+    for one in runs_of(recipe):
+        folder = out / one.folder
+        if (folder / RESULT).exists() or (folder / UNFINISHED / jobs.JOB).exists():
+            continue
+        found = next((result for result in results if result.folder == one.folder and _is_run_of(recipe, result)), None)
+        if found is not None:
+            with storage_errors(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+            found.save(folder)
+
+
+def _is_run_of(recipe: Recipe, result: Result) -> bool:
+    """Whether a result has all settings of a recipe. Augmentation that the recipe leaves to the data does not count."""
+    chosen = recipe.augmentation.model_dump(mode="json", exclude_unset=True) if recipe.augmentation else {}
+    values = recipe.model_dump(mode="json")
+    wanted = _request(values | {"augmentation": {**result.recipe.get("augmentation", {}), **chosen}}, result.label)
+    return not jobs.differences(wanted, with_new_settings(_request(result.recipe, result.label)))
 
 
 def check_no_unfinished_run(recipe: Recipe, out: Path) -> None:

@@ -24,6 +24,8 @@ INK, GRID, SEPARATOR = "#22272E", "#E3E6EA", "#9AA3AD"
 FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans", "Noto Sans Arabic", "Noto Sans Devanagari")
 MAX_NUMBERED = 20
 """Cells show their numbers in matrices of at most this many rows and columns."""
+MAX_LINE_TICKS = 12
+"""At most this many positions below lines have a tick."""
 MAX_TICKS = 100
 """At most this many names are written along an axis."""
 
@@ -89,7 +91,7 @@ def draw_lines(axes: Axes, positions: Sequence[int], lines: Sequence[Line]) -> N
             clip_on=False,
             zorder=3,
         )
-    axes.set_xticks(evenly_spaced(positions, 20))
+    axes.set_xticks(sorted(evenly_spaced(positions[::-1], MAX_LINE_TICKS)))  # the last position has a tick
 
 
 def label_line_ends(figure: Figure, axes: Axes, last: int, lines: Sequence[Line]) -> None:

@@ -11,12 +11,13 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from cotransport.experiments.bundled import bundled_recipes
-from cotransport.experiments.published import PAPER, SURVEY, published
+from cotransport.experiments.published import PAPER, PAPER_ORACLE, SURVEY, published
 from cotransport.experiments.recipe import label_of, load_recipe
+from cotransport.experiments.reproductions import FAST, Reproduction
 from cotransport.report.drawing import GRID, draw_lines, label_line_ends, paper_style, save_figure
 from cotransport.report.estimates import Line
 from cotransport.report.recipes import data_set_name, setting
-from cotransport.report.summaries import MethodSummary, StreamSummary, in_recipe_order
+from cotransport.report.summaries import StreamSummary, in_recipe_order
 from cotransport.report.tables import AVERAGE, LAST, escape_latex, escape_markdown
 from cotransport.report.templates import own_file, render
 from cotransport.report.text import MINUS, UNDEFINED, one_decimal
@@ -26,6 +27,8 @@ OURS = "COIL"
 """The method whose lead a panel's title states."""
 COLUMNS = 2
 """Panels side by side."""
+PUBLICATIONS = {"paper": PAPER, "survey": SURVEY}
+"""Published averages by the word that headings have for them."""
 
 
 @dataclass(frozen=True)
@@ -34,45 +37,120 @@ class PaperTable:
 
     headings: list[str]
     rows: list[list[str]]
+    notes: list[str]
+    """Sentences below the table."""
 
 
-def write_reproduction(streams: Sequence[StreamSummary], name: str, title: str, folder: Path) -> list[Path]:
-    """Write the table as HTML, Markdown and LaTeX, and the figure as PNG and SVG; returns the paths."""
-    table = paper_table(streams)
+def write_reproduction(
+    streams: Sequence[StreamSummary], name: str, reproduction: Reproduction, folder: Path
+) -> list[Path]:
+    """Write the table as HTML, Markdown and LaTeX, and the figure as PNG and SVG; returns the paths.
+
+    name : of the files.
+    """
+    table = paper_table(streams, reproduction)
     write_text(folder / f"{name}.md", markdown(table))
     write_text(folder / f"{name}.tex", latex(table))
     with paper_style():
         save_figure(figure_of(streams), folder / name)
-    write_text(folder / f"{name}.html", html_page(table, title, (folder / f"{name}.svg").read_text(encoding="utf-8")))
+    svg = (folder / f"{name}.svg").read_text(encoding="utf-8")
+    fast = any(recipe_name(stream).endswith(FAST) for stream in streams)
+    write_text(folder / f"{name}.html", html_page(table, reproduction.shows, svg, fast=fast))
     return [folder / f"{name}.{suffix}" for suffix in ("html", "md", "tex", "png", "svg")]
 
 
-def paper_table(streams: Sequence[StreamSummary]) -> PaperTable:
-    """Average accuracies, a row for each method and columns for each stream: ours, and those that are published."""
-    methods = list(dict.fromkeys(method.name for stream in streams for method in _in_paper_order(stream)))
-    headings, columns = ["Method"], [methods]
-    for stream, title in zip(streams, short_titles(streams), strict=True):
-        found = {method.name: method for method in stream.methods}
-        headings.append(title)
-        columns.append([AVERAGE.estimate(found[name]).text if name in found else UNDEFINED for name in methods])
-        for source, averages in (("paper", PAPER), ("survey", SURVEY)):
-            values = [published(averages, recipe_name(stream), name) for name in methods if _is_published(stream)]
+def paper_table(streams: Sequence[StreamSummary], reproduction: Reproduction) -> PaperTable:
+    """Average accuracies, a row for each method and columns for each stream: ours, and those that are published.
+
+    Streams and methods that were not run have dashes, if numbers of theirs are published.
+    """
+    columns = _columns(streams, reproduction.recipes)
+    methods = _methods(columns)
+    headings, cells = ["Method"], [methods]
+    for column in columns:
+        headings.append(column.title)
+        cells.append([column.average(method) for method in methods])
+        for source, averages in PUBLICATIONS.items():
+            values = [published(averages, column.recipe, method) for method in methods if column.is_published]
             if any(value is not None for value in values):
-                headings.append(f"{title}, {source}")
-                columns.append([UNDEFINED if value is None else f"{value:.2f}" for value in values])
-    return PaperTable(headings, [list(row) for row in zip(*columns, strict=True)])
+                headings.append(f"{column.title}, {source}")
+                cells.append([UNDEFINED if value is None else f"{value:g}" for value in values])
+    rows = [list(row) for row in zip(*cells, strict=True)]
+    return PaperTable(headings, rows, [f"The paper: {reproduction.paper}", *_oracle_note(columns)])
 
 
-def _is_published(stream: StreamSummary) -> bool:
-    """Whether a stream has the images and classes of the published experiments: all of CIFAR-100."""
-    return data_set_name(stream.results[0]) == "cifar100" and len(stream.classes) == 100
+@dataclass(frozen=True)
+class _Column:
+    """A stream of the table, by its recipe."""
+
+    title: str
+    recipe: str
+    stream: StreamSummary | None
+    """None if nothing was run."""
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the stream has the images and classes of the published experiments: all of CIFAR-100."""
+        if self.stream is None:
+            return True
+        return data_set_name(self.stream.results[0]) == "cifar100" and len(self.stream.classes) == 100
+
+    def average(self, method: str) -> str:
+        """The average accuracy of a method, by its name."""
+        found = [one for one in self.stream.methods if one.name == method] if self.stream else []
+        return AVERAGE.estimate(found[0]).text if found else UNDEFINED
+
+
+def _columns(streams: Sequence[StreamSummary], recipes: Sequence[str]) -> list[_Column]:
+    """The streams that were run, and those that were not but have published numbers, in the order of the recipes."""
+    columns = [
+        _Column(title, recipe_name(stream), stream)
+        for stream, title in zip(streams, short_titles(streams), strict=True)
+    ]
+    run = {column.recipe.removesuffix(FAST) for column in columns}
+    for recipe in recipes:
+        if recipe in PAPER and recipe not in run:
+            columns.append(_Column(f"{load_recipe(recipe).stream.tasks} tasks", recipe, None))
+    place = {recipe: number for number, recipe in enumerate(recipes)}
+    return sorted(columns, key=lambda column: place.get(column.recipe.removesuffix(FAST), len(place)))
+
+
+def _methods(columns: Sequence[_Column]) -> list[str]:
+    """The names of the methods that were run or have published numbers, in the order of the bundled recipes."""
+    order: dict[str, None] = {}
+    found: dict[str, None] = {}
+    for column in sorted(columns, key=lambda column: column.stream is None):
+        if column.recipe in bundled_recipes():
+            listed = load_recipe(column.recipe).methods
+            order |= dict.fromkeys(label_of(one) if one.label else one.title for one in listed)
+        if column.stream is not None:
+            found |= dict.fromkeys(method.name for method in in_recipe_order(column.stream.methods))
+        if column.is_published:
+            found |= dict.fromkeys(PAPER.get(column.recipe.removesuffix(FAST), {}))
+    places = list(order)
+    return sorted(found, key=lambda name: places.index(name) if name in places else len(places))
+
+
+def _oracle_note(columns: Sequence[_Column]) -> list[str]:
+    """The paper's Oracle is one accuracy on all classes, so it is compared with ours after the last task."""
+    last = [
+        f"{LAST.estimate(bound).text} ({column.title})"
+        for column in columns
+        if column.stream is not None and column.is_published and column.recipe.removesuffix(FAST) in PAPER
+        for bound in column.stream.upper_bounds
+    ]
+    if not any(column.is_published and column.recipe.removesuffix(FAST) in PAPER for column in columns):
+        return []
+    ours = f" Ours, after the last task: {', '.join(last)}." if last else ""
+    return [f"The paper's Oracle is an accuracy on all classes and not an average: {PAPER_ORACLE}.{ours}"]
 
 
 def markdown(table: PaperTable) -> str:
     """The table in Markdown."""
     lines = [[escape_markdown(heading) for heading in table.headings], [":--", *["--:"] * (len(table.headings) - 1)]]
     lines += [[escape_markdown(cell) for cell in row] for row in table.rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    notes = "".join(f"\n{escape_markdown(note)}\n" for note in table.notes)
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + notes
 
 
 def latex(table: PaperTable) -> str:
@@ -83,18 +161,23 @@ def latex(table: PaperTable) -> str:
         return " & ".join("--" if text == UNDEFINED else text for text in texts) + r" \\"
 
     rows = "\n".join(map(line, table.rows))
+    notes = "".join(f"% {note}\n" for note in table.notes)
     alignment = "l" + "r" * (len(table.headings) - 1)
     return (
-        "% needs \\usepackage{booktabs}\n"
+        f"% needs \\usepackage{{booktabs}}\n{notes}"
         f"\\begin{{tabular}}{{{alignment}}}\n\\toprule\n{line(table.headings)}\n\\midrule\n{rows}\n\\bottomrule\n"
         "\\end{tabular}\n"
     )
 
 
-def html_page(table: PaperTable, title: str, svg: str) -> str:
-    """A page with the figure and the table."""
+def html_page(table: PaperTable, title: str, svg: str, *, fast: bool) -> str:
+    """A page with the figure and the table.
+
+    fast : the recipes are the fast ones, which the page says.
+    """
     picture = Markup(svg[svg.index("<svg") :])  # matplotlib has escaped all names
-    return render("reproduction.html.j2", title=title, table=table, picture=picture, css=own_file("page.css"))
+    css = own_file("page.css")
+    return render("reproduction.html.j2", title=title, table=table, picture=picture, fast=fast, css=css)
 
 
 def figure_of(streams: Sequence[StreamSummary]) -> Figure:
@@ -164,16 +247,8 @@ def _with_lead(title: str, stream: StreamSummary) -> str:
     if not others or math.isnan(last.get(OURS, math.nan)):
         return title
     best = max(others, key=others.__getitem__)
-    lead = one_decimal(last[OURS] - others[best])
-    return f"{title}: {OURS} {lead if lead.startswith(MINUS) else f'+{lead}'} over {best}"
-
-
-def _in_paper_order(stream: StreamSummary) -> list[MethodSummary]:
-    """The methods in the order of their bundled recipe, of which only a part may have been run at a time."""
-    name = recipe_name(stream)
-    labels = [label_of(method) for method in load_recipe(name).methods] if name in bundled_recipes() else []
-    ordered = in_recipe_order(stream.methods)
-    return sorted(ordered, key=lambda method: labels.index(method.label) if method.label in labels else len(labels))
+    lead = last[OURS] - others[best]
+    return f"{title}: {OURS} {one_decimal(abs(lead))} {'ahead of' if lead >= 0 else 'behind'} {best}"
 
 
 def recipe_name(stream: StreamSummary) -> str:
