@@ -72,7 +72,9 @@ def run(
     pending = [one for one in runs if one.folder not in results]
     listener.planned(len(pending), [one.folder for one in runs if one.folder in results])
     if pending:
-        stream = TaskStream(load_data_set(source, recipe.data), split, recipe.stream.later_images)
+        stream = TaskStream(
+            load_data_set(source, recipe.data, recipe.prediction.fit), split, recipe.stream.later_images
+        )
         check_classes(stream)
         images = fingerprint(stream.data)
         records = processes.decide_once(
