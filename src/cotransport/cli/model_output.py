@@ -60,17 +60,17 @@ def print_predictions(answers: Iterable[Prediction], form: Format, top: int) -> 
         failed += answer.error is not None
         if form is Format.jsonl:
             best = [{"class": name, "probability": share} for name, share in answer.classes]
-            values = {"image": answer.name, "predictions": best, "error": answer.error}
+            values = {"image": answer.path, "predictions": best, "error": answer.error}
             asked = {} if answer.is_unknown is None else {"unknown": answer.is_unknown}
             print_json(values | asked, indent=None)
         elif form is Format.csv:
             cells = [cell for name, share in answer.classes for cell in (visible(name), f"{share:.6f}")]
             cells[:1] = [UNKNOWN] if answer.is_unknown else cells[:1]
-            writer.writerow([visible(answer.name), *cells, *[""] * (2 * top - len(cells)), visible(answer.error or "")])
+            writer.writerow([visible(answer.path), *cells, *[""] * (2 * top - len(cells)), visible(answer.error or "")])
         elif answer.error is None:
             for place, (name, share) in enumerate(answer.classes):
                 shown = f"{UNKNOWN} ({name}?)" if answer.is_unknown and not place else name
-                table.add_row("" if place else markup(visible(answer.name)), markup(shown), f"{share:.3f}")
+                table.add_row("" if place else markup(visible(answer.path)), markup(shown), f"{share:.3f}")
         if answer.error is not None:
             err.print(f"[red]{markup(answer.error)}[/]", soft_wrap=True)
     if form is Format.table and table.rows:

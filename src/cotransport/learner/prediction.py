@@ -111,8 +111,8 @@ class Predictor:
 class Prediction(NamedTuple):
     """The most likely classes of one image file, or why there are none."""
 
-    name: str
-    """The file's path, or the name of its bytes."""
+    path: str
+    """Of a file; the name of an image that is given as bytes."""
     classes: tuple[tuple[Label, float], ...]
     """With their probabilities, most likely first."""
     error: str | None = None

@@ -95,7 +95,9 @@ def labelled_images(
     if unknown and not (skip_unknown and len(unknown) < len(source.classes)):
         some = ", ".join(str(name) for name in known[:12]) + (", ..." if len(known) > 12 else "")
         raise DataError(f"the class {unknown[0]!r} was never learned. Leave it out. Known: {some}")
-    train, test = source.splits(validated(PredictionSettings, snapshot.settings["prediction"], "prediction").fit)
+    train, test = source.splits(
+        validated(PredictionSettings, snapshot.settings.get("prediction", {}), "prediction").fit
+    )
     found = train if test is None else test
     if unknown:
         names = ", ".join(str(name) for name in unknown[:5]) + (", ..." if len(unknown) > 5 else "")
