@@ -17,7 +17,7 @@ from PIL import Image
 from benchmarks import learning
 from benchmarks.measure import Figure, in_turns, ratio, undisturbed
 from cotransport import IncrementalClassifier
-from cotransport.data.decoding import Encoded, Window, decode
+from cotransport.data.decoding import Encoded, Window, central_box, decode, draft_side
 from cotransport.data.evaluation import centre_share
 from cotransport.learner.prediction import predict_files
 from cotransport.system.machine import available_cores
@@ -112,6 +112,14 @@ def bare_decode(encoded: bytes, size: int, area: float) -> np.ndarray:
         return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box, reducing_gap=2.0))
 
 
+def bare_centre(encoded: bytes, size: int, share: float) -> np.ndarray:
+    """The calls of Pillow for the central square that a network sees in prediction."""
+    with Image.open(io.BytesIO(encoded)) as image:
+        image.draft("RGB", (draft_side(size, share),) * 2)
+        square = image.crop(central_box(image.width, image.height, share, "crop"))
+        return np.asarray(square.resize((size, size), Image.Resampling.BILINEAR))
+
+
 def repeated(times: int, function: Callable[..., object], *arguments: object) -> None:
     """Call a function again and again."""
     for _ in range(times):
@@ -149,7 +157,6 @@ def prediction() -> Iterator[Figure]:
     encoded = photograph(width, height)
     count = 2048
     for size in (64, 224):
-        area = centre_share(size) ** 2 * height / width
         classifier = IncrementalClassifier("replay", "fast", schedule={"epochs": 1}, device=learning.DEVICE)
         classifier.learn(learning.noise(64, size, 10))
         network, chunk = classifier.state_.network, learning.fixed_batch(size, 10, 256).images
@@ -159,7 +166,7 @@ def prediction() -> Iterator[Figure]:
                 path.write_bytes(encoded)
             seconds = in_turns(
                 {
-                    "decoding": partial(repeated, count, bare_decode, encoded, size, area),
+                    "decoding": partial(repeated, count, bare_centre, encoded, size, centre_share(size)),
                     "forward": partial(learning.bare_forward, network, chunk, count // 256),
                     "ours": partial(answered, classifier, paths),
                 },

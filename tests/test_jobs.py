@@ -41,6 +41,7 @@ def progress(step: int = 0, epochs: int = 3, threads: int = 2) -> TrainingProgre
         steps=9,
         images=0,
         loss=0.5,
+        cross_entropy=0.5,
         accuracy=50.0,
         learning_rate=0.1,
         images_per_second=100.0,

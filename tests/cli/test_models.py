@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -205,6 +206,9 @@ class TestLearn:
         (["predict", "model", "a.jpg"], "model: no such folder"),
         (["predict", "model", "a.jpg", "--json", "--format", "csv"], "--json and --format csv are mutually exclusive"),
         (["info", "first"], "not a model"),
+        (["learn", "model", "https://example.org/a"], "https://example.org/a: an address, and nothing is downloaded"),
+        (["predict", "model", "https://example.org/a.jpg"], "Download the images, and give the path"),
+        (["learn", "model", "first", "--fit", "squeeze"], "squeeze"),
         (["rollback", "model"], "no such folder"),
         (["evaluate", "model"], "no such folder"),
         (["evaluate", "model", "--set", "data.label_column=x"], "the held-out images have no settings"),
@@ -253,6 +257,22 @@ class TestPredict:
         assert len(rows) == 1 + 20 + len(list(Path("first").rglob("1*.png")))
         assert {row["class"] for row in rows} <= {"class 0", "class 1"}
         assert all(0 < float(row["probability"]) <= 1 for row in rows)
+
+    def test_an_image_from_standard_input(self, model: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+        image = Path("first/class 0/3.png")
+        lines = {}
+        for name, content in (("-", image.read_bytes()), (str(image), b""), ("- ", b"nonsense")):
+            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+            lines[name] = model("predict", "model", name.strip(), "--json")
+        assert json.loads(lines["-"][1]) == json.loads(lines[str(image)][1]) | {"image": "-"}
+        assert lines["-"][0] == 0
+        assert lines["- "][0] == 1
+        assert "-: not an image of a known format" in lines["- "][1]
+
+    def test_a_terminal_is_no_image(self, model: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+        code, printed = model("predict", "model", "-")
+        assert (code, "-: standard input is a terminal. Pipe an image" in " ".join(printed.split())) == (2, True)
 
     def test_json_lines_with_the_most_likely_classes(self, model: Command) -> None:
         code, printed = model("predict", "model", "first/class 0", "--top", "2", "--json")

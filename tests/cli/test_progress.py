@@ -22,7 +22,8 @@ def progress(step: int, **changes: object) -> TrainingProgress:
         "step": step,
         "steps": 10,
         "images": 100 * step,
-        "loss": 0.5 if step else math.nan,
+        "loss": 7.0 if step else math.nan,
+        "cross_entropy": 0.5 if step else math.nan,
         "accuracy": 50.0 if step else math.nan,
         "learning_rate": 0.1,
         "images_per_second": 100.0 if step else math.nan,
@@ -80,8 +81,8 @@ def test_the_time_left_covers_later_tasks_and_jobs(lines: list[str]) -> None:
     assert "task 2/2 epoch 1/2" in lines[-1]
 
 
-def test_loss_accuracy_and_speed_are_shown(lines: list[str]) -> None:
-    assert "loss 0.500  train 50.0 %  100 images/s" in lines[-1]
+def test_cross_entropy_accuracy_and_speed_are_shown(lines: list[str]) -> None:
+    assert "cross-entropy 0.500  train 50.0 %  100 images/s" in lines[-1]
 
 
 def test_nothing_is_shown_of_a_training_without_a_step(lines: list[str]) -> None:
@@ -147,7 +148,7 @@ def test_a_job_of_one_task_does_not_count_tasks(clock: Clock) -> None:
         listener.training(progress(6))
     lines = file.getvalue().splitlines()
     assert lines[0] == "  the training resumes after step 4 of 10"
-    assert lines[1].startswith("  epoch 1/2  loss")
+    assert lines[1].startswith("  epoch 1/2  cross-entropy")
 
 
 @pytest.mark.parametrize(("width", "has_numbers"), [(120, True), (80, False)])
@@ -158,7 +159,7 @@ def test_a_terminal_shows_a_bar_with_as_much_as_fits(width: int, has_numbers: bo
     assert "task 2/2 epoch 1/2" in printed
     assert " 62 %" in printed  # 2,500 of 4,000
     assert "1 min 50 s left" in printed
-    assert ("loss 0.500" in printed) == has_numbers
+    assert ("cross-entropy 0.500" in printed) == has_numbers
     assert "task 1/2: 90.0 % on 2 classes" in printed
 
 

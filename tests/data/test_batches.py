@@ -29,7 +29,7 @@ from cotransport.data.augmentation import draw
 from cotransport.data.decoding import Encoded, decode
 from cotransport.data.mixing import draw_mixture
 from cotransport.errors import DataError
-from cotransport.settings.sections import Augmentation, Loss
+from cotransport.settings.sections import Augmentation, Fit, Loss
 from cotransport.system.randomness import generator
 from tests.data.helpers import numbered, photos, png
 
@@ -43,6 +43,7 @@ def batches_of(
     data: LabelledImages,
     *,
     augmentation: Augmentation = NOTHING,
+    fit: Fit = "crop",
     loss: Loss = Loss(),
     batch_size: int = 128,
     epochs: int = 1,
@@ -56,6 +57,7 @@ def batches_of(
         training_batches(
             data,
             settings=augmentation,
+            fit=fit,
             loss=loss,
             batch_size=batch_size,
             epochs=epochs,
@@ -181,11 +183,12 @@ class TestEpochs:
         assert 10 < (left_minus_right > 0).sum() < 50
         assert len({tuple(image.flatten().tolist()) for image in batch.images}) > 20
 
-    def test_the_drawn_window_is_decoded(self) -> None:
+    @pytest.mark.parametrize("fit", ["crop", "pad", "stretch"])
+    def test_the_drawn_window_is_decoded(self, fit: Fit) -> None:
         data, config = photos(1), Augmentation(flip=False)
-        (batch,) = batches_of(data, augmentation=config)
+        (batch,) = batches_of(data, augmentation=config, fit=fit)
         window = draw(config, 1, generator(5, 0, 0, 1, 0)).windows()[0]  # seed, place, epoch, changes, step
-        assert (batch.images[0].permute(1, 2, 0).numpy() == decode(data.images.item(0), 6, window)).all()
+        assert (batch.images[0].permute(1, 2, 0).numpy() == decode(data.images.item(0), 6, window, fit)).all()
 
 
 class TestShards:

@@ -22,14 +22,15 @@ from cotransport.data.decoding import (
     TINY,
     Encoded,
     Window,
-    crop_box,
+    central_box,
     decode,
     image_size,
     pixels_of,
     thumbnail,
+    window_box,
 )
 from cotransport.errors import DataError
-from cotransport.settings.sections import Augmentation
+from cotransport.settings.sections import Augmentation, Fit
 
 SIDE = 4
 RED, WHITE = (255, 0, 0), (255, 255, 255)
@@ -59,11 +60,10 @@ def picture(width: int, height: int) -> Image.Image:
 
 
 def central_square(image: Image.Image, size: int) -> npt.NDArray[np.uint8]:
-    """A simple twin of `decode`: the central square of an upright RGB image, scaled in one step."""
+    """A simple twin of `decode`: the central square of an upright RGB image, cut out and then scaled in one step."""
     side = min(image.size)
-    left, top = (image.width - side) / 2, (image.height - side) / 2
-    square = image.resize((size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))
-    return np.asarray(square)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    return np.asarray(image.crop((left, top, left + side, top + side)).resize((size, size), Image.Resampling.BILINEAR))
 
 
 def assert_close(one: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8], tolerance: float) -> None:
@@ -155,7 +155,7 @@ class TestModes:
         image = picture(40, 30)
         expected = central_square(image, 10)
         for kind in ("PNG", "BMP", "TIFF", "PPM"):
-            assert_close(decode(encoded(image, kind), 10), expected, 1)
+            assert (decode(encoded(image, kind), 10) == expected).all()
         for kind in ("JPEG", "WEBP"):
             assert_close(decode(encoded(image, kind, quality=95), 10), expected, 12)
 
@@ -168,15 +168,18 @@ class TestOrientation:
     @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
     @pytest.mark.parametrize("orientation", range(10))
     def test_orientation_is_applied_as_pillow_does(self, kind: str, orientation: int) -> None:
-        image = picture(48, 32)
+        image = picture(49, 32)
         exif = Image.Exif()
         exif[0x0112] = orientation  # 0 and 9 are not valid, and change nothing
         options: dict[str, object] = {"lossless": True} if kind == "WEBP" else {}
         item = encoded(image, kind, exif=exif, **options)
         with Image.open(io.BytesIO(item.data)) as opened:
             upright = ImageOps.exif_transpose(opened).convert("RGB")
-        # the JPEG is decoded at half its resolution; a wrong rotation would make a difference of 100 or more
-        assert_close(decode(item, 16), central_square(upright, 16), 12 if kind == "JPEG" else 1)
+        assert (decode(item, 16) == central_square(upright, 16)).all()
+        # a JPEG is decoded at half its resolution here; a wrong rotation would make a difference of 100 or more
+        window = Window(area=1.0, ratio=1.0, x=0.5, y=0.5)
+        whole = np.asarray(upright.resize((16, 16), Image.Resampling.BILINEAR, box=window_box(*upright.size, window)))
+        assert_close(decode(item, 16, window), whole, 20)
 
     def test_orientation_of_an_image_that_the_user_opened(self) -> None:
         exif = Image.Exif()
@@ -220,6 +223,31 @@ class TestCrops:
         # in each quarter of the 4 x 4 square one pixel of four is white; the filter reaches a little further
         assert 64 <= decode(pixels, 2, 1.0).mean() <= 100
 
+    @pytest.mark.parametrize(
+        ("size", "share", "box"),
+        [
+            ((5, 4), 1.0, (0, 0, 4, 4)),  # a half pixel is rounded down: (5 - 4) // 2
+            ((4, 7), 1.0, (0, 1, 4, 5)),
+            ((4, 4), 0.875, (0, 0, 4, 4)),  # 3.5 is rounded up
+            ((12, 12), 0.875, (0, 0, 11, 11)),  # 10.5 too
+            ((256, 300), 0.875, (16, 38, 240, 262)),
+            ((1, 9), 0.1, (0, 4, 1, 5)),  # at least one pixel
+        ],
+    )
+    def test_the_central_square_has_whole_pixels(
+        self, size: tuple[int, int], share: float, box: tuple[int, int, int, int]
+    ) -> None:
+        assert central_box(*size, share, "crop") == box
+
+    def test_large_jpeg_files_are_decoded_at_a_lower_resolution(self) -> None:
+        """At half of it if twice the pixels that are needed remain: 2 * 20 of 80, but not of 79."""
+        for side, scale in ((79, 1), (80, 2), (159, 2), (160, 4), (400, 8), (900, 8)):
+            item = encoded(picture(side + 7, side), "JPEG")
+            with Image.open(io.BytesIO(item.data)) as image:
+                image.draft("RGB", (image.width // scale, image.height // scale))
+                assert image.size == (-(-(side + 7) // scale), -(-side // scale))
+                assert (decode(item, 20) == central_square(image.copy(), 20)).all()
+
     def test_a_window_of_pixels(self) -> None:
         # a quarter of the area in the lower right corner
         pixels = np.arange(64, dtype=np.uint8).reshape(8, 8)[..., None].repeat(3, axis=2)
@@ -238,7 +266,7 @@ class TestCrops:
     def test_a_window_is_inside_the_image_and_has_the_given_area(
         self, width: int, height: int, area: float, ratio: float, x: float, y: float
     ) -> None:
-        left, top, right, bottom = crop_box(width, height, Window(area, ratio, x, y))
+        left, top, right, bottom = window_box(width, height, Window(area, ratio, x, y))
         assert 0 <= left < right <= width
         assert 0 <= top < bottom <= height
         whole = width * height
@@ -258,9 +286,17 @@ class TestCrops:
             assert pixels.shape == (size, size, 3)
             assert (pixels == [10, 20, 30]).all()
 
+    @pytest.mark.parametrize("fit", ["pad", "stretch"])
+    def test_windows_have_the_proportions_of_the_image_if_all_of_it_is_seen(self, fit: Fit) -> None:
+        # a quarter of the area is half of each side, in the lower right corner
+        assert window_box(80, 40, Window(area=0.25, ratio=1.0, x=1.0, y=1.0), fit) == (40, 20, 80, 40)
+        assert window_box(80, 40, Window(area=1.0, ratio=1.0, x=0.3, y=0.3), fit) == (0, 0, 80, 40)
+        # as wide as it is and half as high: twice the ratio of the image
+        assert window_box(80, 40, Window(area=0.5, ratio=2.0, x=0.0, y=0.5), fit) == pytest.approx((0, 10, 80, 30))
+
     def test_the_average_area_of_windows(self) -> None:
         windows = draw(Augmentation(min_area=0.2), 4000, torch.Generator().manual_seed(0)).windows()
-        boxes = [crop_box(100, 100, window) for window in windows]
+        boxes = [window_box(100, 100, window) for window in windows]
         areas = [(right - left) * (bottom - top) / 10_000 for left, top, right, bottom in boxes]
         # the mean of 0.2 to 1 is 0.6; the largest windows are cut at the edge, which costs a few hundredths
         assert 0.55 < np.mean(areas) < 0.6
@@ -279,6 +315,50 @@ def png_of(width: int, height: int, *, bits: int = 8, colour_type: int = 0, data
 
     header = struct.pack(">IIBBBBB", width, height, bits, colour_type, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+
+
+class TestFit:
+    """Images of 8 x 4 pixels: the left half black, the right half white."""
+
+    HALVES = np.repeat(np.repeat(np.array([[[0], [255]]], np.uint8), 4, axis=1), 4, axis=0).repeat(3, axis=2)
+
+    def test_stretching_shows_all_of_an_image(self) -> None:
+        square = decode(self.HALVES, 4, fit="stretch")
+        assert (square[:, 0] == 0).all()
+        assert (square[:, 3] == 255).all()
+        assert (decode(self.HALVES, 4)[:, 0] == 0).all()  # the central square has the halves of both halves
+
+    def test_padding_shows_all_of_an_image_between_grey_borders(self) -> None:
+        square = decode(self.HALVES, 8, fit="pad")
+        assert (square[2:6] == self.HALVES).all()
+        assert (square[:2] == 128).all()
+        assert (square[6:] == 128).all()
+        turned = decode(self.HALVES.transpose(1, 0, 2), 8, fit="pad")
+        assert (turned == square.transpose(1, 0, 2)).all()
+
+    def test_an_odd_border_is_smaller_on_the_left_and_at_the_top(self) -> None:
+        square = decode(self.HALVES[:3], 8, fit="pad")  # 3 of 8 rows, so 2 above and 3 below
+        assert (square[2:5] == self.HALVES[:3]).all()
+        assert (square[[0, 1, 5, 6, 7]] == 128).all()
+
+    def test_a_part_is_padded_like_an_image(self) -> None:
+        half = Window(area=0.25, ratio=1.0, x=1.0, y=0.0)  # 4 x 2 pixels
+        square = decode(encoded(Image.fromarray(self.HALVES)), 4, half, "pad")
+        assert (square[1:3] == 255).all()
+        assert (square[[0, 3]] == 128).all()
+        assert (decode(self.HALVES, 4, half, "stretch") == 255).all()
+
+    @pytest.mark.parametrize("fit", ["pad", "stretch"])
+    @pytest.mark.parametrize("shape", [(1, 3000), (3000, 1)])
+    def test_very_long_images(self, shape: tuple[int, int], fit: Fit) -> None:
+        square = decode(np.full((*shape, 3), 7, np.uint8), 8, fit=fit)
+        assert square.shape == (8, 8, 3)
+        assert (square == 7).any()
+
+    @pytest.mark.parametrize("fit", ["crop", "pad", "stretch"])
+    def test_square_images_are_seen_whole(self, fit: Fit) -> None:
+        image = picture(20, 20)
+        assert (decode(encoded(image), 20, fit=fit) == np.asarray(image)).all()
 
 
 def broken_files() -> dict[str, bytes]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cotransport.data import (
+    EncodedImages,
     Images,
     PixelImages,
     Shard,
@@ -22,15 +23,16 @@ from cotransport.data import (
 from cotransport.data.decoding import Encoded, decode
 from cotransport.data.evaluation import centre_share
 from cotransport.errors import DataError
+from cotransport.settings.sections import Fit, View
 from tests.data.helpers import grey_png, numbered, photos, pixel_images
 
 CPU = torch.device("cpu")
 
 
 def chunks_of(
-    images: Images, shard: Shard | None = None, workers: int = 0, crop: float | None = None
+    images: Images, shard: Shard | None = None, workers: int = 0, view: View = View()
 ) -> list[tuple[slice, Tensor]]:
-    return list(evaluation_chunks(images, device=CPU, shard=shard or Shard(), workers=workers, crop=crop))
+    return list(evaluation_chunks(images, device=CPU, shard=shard or Shard(), workers=workers, view=view))
 
 
 class TestChunks:
@@ -61,7 +63,7 @@ class TestChunks:
     ) -> None:
         monkeypatch.setattr(evaluation, "chunk_size", lambda _: 4)
         images = photos(10, size).images
-        chunks = chunks_of(images, workers=workers, crop=crop)
+        chunks = chunks_of(images, workers=workers, view=View(crop=crop))
         assert [(rows.start, rows.stop) for rows, _ in chunks] == [(0, 4), (4, 8), (8, 10)]
         squares = torch.cat([chunk for _, chunk in chunks]).permute(0, 2, 3, 1)
         for index, square in enumerate(squares):
@@ -80,8 +82,20 @@ class TestSquares:
 
     def test_the_central_part_can_be_chosen(self) -> None:
         items = [photos(1).images.item(0)]
-        ((_, squares),) = evaluation_squares(items, 65, lambda *_: None, crop=0.5)
+        ((_, squares),) = evaluation_squares(items, 65, lambda *_: None, view=View(crop=0.5))
         assert (squares.pixels[0].numpy() == decode(items[0], 65, 0.5)).all()
+
+    @pytest.mark.parametrize("fit", ["pad", "stretch"])
+    @pytest.mark.parametrize("size", [6, 65])
+    def test_images_can_be_seen_whole(self, fit: Fit, size: int) -> None:
+        items = [photos(3).images.item(i) for i in range(3)]
+        ((_, squares),) = evaluation_squares(items, size, lambda *_: None, view=View(fit=fit))
+        chunks = chunks_of(EncodedImages.of(items, size), view=View(fit=fit))
+        for index, item in enumerate(items):
+            expected = decode(item, size, 1.0, fit)
+            assert (squares.pixels[index].numpy() == expected).all()
+            assert (chunks[0][1][index].permute(1, 2, 0).numpy() == expected).all()
+            assert (expected != decode(item, size)).any()
 
     @pytest.mark.parametrize("workers", [0, 2])
     def test_undecodable_images_are_reported_and_black(self, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cotransport.data.files import FileList, images_below, is_image, visible_files
+from cotransport.data.files import FileList, check_local, images_below, visible_files
+from cotransport.errors import DataError
 from tests.data.helpers import write
 
 
@@ -20,11 +21,16 @@ def test_files_are_sorted_like_paths(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
-    [("1.png", True), ("a/b.JPEG", True), ("a.b/c", False), ("png", False), (".png", False), ("a/.b.png", False)],
+    "name", ["https://example.org/cats.zip", "http://a/b.png", "s3://bucket/cats", "file:///tmp/a"]
 )
-def test_what_is_named_like_an_image(name: str, expected: bool) -> None:
-    assert is_image(name) is expected
+def test_an_address_is_refused(name: str) -> None:
+    with pytest.raises(DataError, match=f"{name}: an address, .* Download the images, and give the path"):
+        check_local(name)
+
+
+@pytest.mark.parametrize("name", ["a.png", "C:\\photos", "owner/name", "-", "", "a:b/c", "photos//x"])
+def test_a_path_is_no_address(name: str) -> None:
+    check_local(name)
 
 
 def test_a_list_gives_paths(tmp_path: Path) -> None:

@@ -25,6 +25,10 @@ class TestOpenSource:
         with pytest.raises(DataError, match=re.escape(f"{name}: no such folder. Check the path")):
             as_labelled(name)
 
+    def test_an_address(self) -> None:
+        with pytest.raises(DataError, match=r"https://example\.org/x: an address, .* Download the images"):
+            as_labelled("https://example.org/x")
+
     @pytest.mark.parametrize("name", BY_HAND)
     def test_a_data_set_to_fetch_by_hand(self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)

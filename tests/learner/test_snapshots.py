@@ -15,7 +15,7 @@ from cotransport.learner.prediction import Predictor
 from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.snapshots import restored, snapshot_of
 from cotransport.learner.state import State
-from cotransport.settings.sections import Device, Schedule
+from cotransport.settings.sections import Device, PredictionSettings, Schedule, View
 from tests.conftest import blobs
 from tests.learner.helpers import learner_settings, module
 
@@ -58,6 +58,20 @@ def test_a_snapshot_has_plain_settings_and_the_plan(known: tuple[State, LearnerS
     assert ("plan" in snapshot.tensors) == (state.plan is not None) == settings.method.transports
     assert len(snapshot.held_out) == 0
     assert snapshot.metrics == {}
+
+
+@pytest.mark.parametrize("view", [View(), View(crop=0.5), View(fit="pad"), View(0.9, "stretch")])
+def test_features_come_back_with_what_was_seen(view: View) -> None:
+    prediction = PredictionSettings(crop=view.crop, fit=view.fit)
+    settings = learner_settings(backbone=module(), freeze_backbone=True, schedule=QUICK, prediction=prediction)
+    snapshot = snapshot_of(learned(None, blobs(2, 8), settings), settings)
+    again, _ = restored(snapshot, backbone=module(), device=CPU)
+    assert again.features is not None
+    assert again.features.view == view
+    for wrong in (torch.tensor(3, dtype=torch.uint8), torch.tensor(0.0), torch.zeros(2, dtype=torch.uint8)):
+        damaged = replace(snapshot, tensors={**snapshot.tensors, "features.fit": wrong})
+        with pytest.raises(ModelError, match="do not say what was seen"):
+            restored(damaged, backbone=module(), device=CPU)
 
 
 def test_a_device_may_be_chosen_anew(known: tuple[State, LearnerSettings]) -> None:

@@ -18,7 +18,7 @@ from cotransport.learner.choice import Trial, may_suit
 from cotransport.lessons import first_network
 from cotransport.lessons.options import LessonOptions
 from cotransport.networks.efficientnet_lite import is_installed
-from cotransport.settings.sections import Device
+from cotransport.settings.sections import Device, View
 from tests.conftest import blobs
 from tests.lessons.helpers import StopAfterAnEpoch, Stopped, learn
 
@@ -133,12 +133,12 @@ class TestChoice:
 
     def test_the_trial_sees_what_predictions_see(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(choice, "GOOD_ENOUGH", 0.0)
-        data, crop = photographs(tmp_path / "p", 120), {"prediction": {"crop": 0.5}}
+        data, crop = photographs(tmp_path / "p", 120), {"prediction": {"crop": 0.5, "fit": "stretch"}}
         learn(tmp_path / "m", data, LessonOptions(crop, device=CPU))
         learn(tmp_path / "n", data, LessonOptions(crop | {"backbone": "efficientnet-lite0"}, device=CPU))
         one, other = (IncrementalClassifier.load(tmp_path / name, device=CPU).state_ for name in "mn")
         assert one.features is not None
-        assert one.features.crop == 0.5
+        assert one.features.view == View(0.5, "stretch")
         assert torch.equal(one.network.head.weight, other.network.head.weight)
 
     def test_small_images_are_learned_from_scratch(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,9 +11,9 @@ from cotransport.data.memory import Memory
 from cotransport.errors import ConfigError, ModelError
 from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.suggestions import suggest
-from cotransport.lessons.options import LessonOptions, lesson_settings, merge_choices, named_backbone
+from cotransport.lessons.options import LessonOptions, lesson_fit, lesson_settings, merge_choices, named_backbone
 from cotransport.model.snapshot import Snapshot
-from cotransport.settings.sections import Augmentation, Backbone, Budget, Device
+from cotransport.settings.sections import Augmentation, Backbone, Budget, Device, PredictionSettings
 from tests.conftest import blobs
 
 SUGGESTION = suggest(blobs(2, 20), 0, is_gpu=False)
@@ -62,6 +63,7 @@ class TestMergeChoices:
             ({"backbone": {"name": "resnet8", "dimension": 16}}, "this model keeps resnet8"),
             ({"backbone": 5}, "backbone: give a section"),
             ({"image_size": 16}, "image_size: this model keeps 8 x 8 pixels"),
+            ({"prediction": {"fit": "pad"}}, r"prediction\.fit: this model keeps crop.* Start a new model"),
         ],
     )
     def test_what_cannot_be_is_an_error(self, chosen: dict[str, Any], message: str) -> None:
@@ -69,11 +71,24 @@ class TestMergeChoices:
             merge_choices(LessonOptions(chosen), BEFORE, {})
 
     def test_what_a_model_has_may_be_asked_for_again(self) -> None:
-        for same in ({"backbone": "resnet8"}, {"backbone": Backbone(name="resnet8")}, {"image_size": 8}):
+        for same in (
+            {"backbone": "resnet8"},
+            {"backbone": Backbone(name="resnet8")},
+            {"image_size": 8},
+            {"prediction": {"fit": "crop"}},
+        ):
             assert merge_choices(LessonOptions(same), BEFORE, {}) == same
 
 
 class TestLessonSettings:
+    def test_a_model_keeps_its_fit(self) -> None:
+        padded = replace(STORED, prediction=PredictionSettings(fit="pad", crop=0.9))
+        settings = lesson_settings(padded, {"prediction": {"flip": True}}, SUGGESTION, CPU)
+        assert settings.prediction == PredictionSettings(fit="pad", flip=True)
+        assert lesson_settings(None, {"prediction": {"fit": "pad"}}, SUGGESTION, CPU).prediction.fit == "pad"
+        with pytest.raises(ConfigError, match=r"fit: 'squeeze' is not allowed\. Allowed: crop, pad, stretch"):
+            lesson_fit(None, {"prediction": {"fit": "squeeze"}})
+
     def test_a_new_model_gets_what_is_suggested(self) -> None:
         settings = lesson_settings(None, {}, SUGGESTION, CPU)
         assert (settings.method.name, settings.backbone) == ("coil-tuned", Backbone(name="fast"))

@@ -3,27 +3,86 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from cotransport import IncrementalClassifier
 from cotransport.errors import ConfigError, CotransportWarning, DataError
 from cotransport.jobs import NullListener
+from cotransport.learner.prediction import predict_files
 from cotransport.lessons.comparison import evaluate
 from cotransport.lessons.information import describe, rollback
 from cotransport.lessons.options import LessonOptions
 from cotransport.model.store import ModelStore
 from cotransport.networks.network import HeadAlone
-from cotransport.settings.sections import Budget, Device, Schedule
+from cotransport.settings.sections import Budget, Device, Fit, Schedule
 from tests.conftest import blobs, classifier
 from tests.helpers import Passes
 from tests.lessons.helpers import QUICK, choose, image_bytes, learn, write
 
 FORMAT_1 = Path(__file__).parent.parent / "models" / "format-1" / "model"
 CPU = Device(accelerator="cpu")
+
+
+def write_wide(folder: Path, names: Sequence[str], side: int) -> Path:
+    """Images three times as wide as high. What tells the classes apart, a colour, lies outside the central square."""
+    random = np.random.RandomState(side)
+    for number, name in enumerate(names):
+        (folder / name).mkdir(parents=True)
+        for place in range(12):
+            pixels = np.full((side, 3 * side, 3), 128, np.uint8)
+            pixels[:, :side, number] = pixels[:, 2 * side :, number] = random.randint(200, 256)
+            pixels[:, side : 2 * side] = random.randint(0, 256)
+            Image.fromarray(pixels).save(folder / name / f"{place}.png")
+    return folder
+
+
+class TestFit:
+    @pytest.mark.parametrize(("fit", "side", "size"), [("pad", 8, None), ("stretch", 8, None), ("stretch", 40, 66)])
+    def test_reaches_training_evaluation_and_prediction(
+        self, fit: Fit, side: int, size: int | None, tmp_path: Path
+    ) -> None:
+        images, model = write_wide(tmp_path / "wide", ["red", "green"], side), tmp_path / "m"
+        options = choose(prediction={"fit": fit}, image_size=size, augmentation={"min_area": 0.8}, method="replay")
+        learn(model, images, options)
+        clf = IncrementalClassifier.load(model)
+        files = sorted(images.rglob("*.png"))
+        answers = [answer.classes[0][0] for answer in predict_files(clf.predictor(), files)]
+        share = np.mean([answer == file.parent.name for answer, file in zip(answers, files, strict=True)])
+        per_class, _ = evaluate(model, str(images))
+        assert clf.prediction.fit == fit
+        assert clf.score(images) == share
+        assert np.mean([one.after for one in per_class]) == pytest.approx(100 * share)
+        assert share > 0.9
+
+    def test_stays_the_same_in_a_model(self, tmp_path: Path) -> None:
+        images, model = write_wide(tmp_path / "wide", ["red", "green"], 8), tmp_path / "m"
+        learn(model, images, choose(prediction={"fit": "pad"}))
+        more = write_wide(tmp_path / "more", ["a", "b", "blue"], 9)
+        with pytest.raises(ConfigError, match=r"prediction\.fit: this model keeps pad"):
+            learn(model, more, choose(prediction={"fit": "crop"}))
+        learn(model, more)
+        assert IncrementalClassifier.load(model).prediction.fit == "pad"
+
+    def test_what_is_not_seen_is_said(self, tmp_path: Path) -> None:
+        class Notes(NullListener):
+            def __init__(self) -> None:
+                self.heard: list[str] = []
+
+            def note(self, text: str) -> None:
+                self.heard.append(text)
+
+        images = write_wide(tmp_path / "wide", ["red", "green"], 70)
+        for fit, said in (("crop", 1), ("pad", 0)):
+            listener = Notes()
+            options = choose(prediction={"fit": fit}, schedule={"epochs": 1})
+            learn(tmp_path / fit, images, options, listener=listener)
+            assert sum(note.startswith("about 67 % of an average image") for note in listener.heard) == said
 
 
 class TestLearn:

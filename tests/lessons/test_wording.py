@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from torch import nn
 
-from cotransport.data import LabelledImages
+from cotransport.data import EncodedImages, LabelledImages
 from cotransport.learner.suggestions import suggest
 from cotransport.lessons.options import lesson_settings
-from cotransport.lessons.wording import lesson_notes
+from cotransport.lessons.wording import lesson_notes, unseen_note
 from cotransport.settings.sections import Device
 from tests.conftest import blobs
 from tests.learner.helpers import learner_settings
@@ -70,6 +72,18 @@ def test_grey_images_are_the_reason_not_to_mirror() -> None:
     grey = blobs(2, 4)
     grey.images.pixels[:] = grey.images.pixels[..., :1]  # type: ignore[union-attr]
     assert notes({}, grey)[2].endswith("images not mirrored (they are grey)")
+
+
+def test_it_is_said_how_much_of_the_images_is_not_seen() -> None:
+    """A quarter of an image of 40 x 30 pixels, and nothing of a square one: an eighth on average."""
+    shapes = [(30, 40, 3), (30, 30, 3), (40, 30, 3), (30, 30, 3)]
+    images = EncodedImages.of([np.zeros(shape, np.uint8) for shape in shapes], 30)
+    said = unseen_note(images, "crop")
+    assert said is not None
+    assert said.startswith("about 12 % of an average image lies outside its central square")
+    assert unseen_note(images, "pad") is None
+    assert unseen_note(images.take(torch.tensor([1, 3])), "crop") is None
+    assert unseen_note(DATA.images, "crop") is None
 
 
 def test_a_users_own_module_has_no_name() -> None:

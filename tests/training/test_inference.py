@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cotransport.data import PixelImages, evaluation
-from cotransport.settings.sections import Device, PredictionSettings, Schedule
+from cotransport.settings.sections import Device, PredictionSettings, Schedule, View
 from cotransport.training import inference
 from cotransport.training.inference import decoding_workers, outputs, place
 from tests.conftest import blobs
@@ -47,7 +47,7 @@ def test_a_trainer_sees_the_part_of_large_images_that_predictions_see(monkeypatc
     monkeypatch.setattr(evaluation, "IN_MEMORY_SIDE", 7)  # 8 pixels count as large
     network, images = small_network(), photos(3, 8).images
     trainer = quick_trainer(prediction=PredictionSettings(crop=0.5))
-    expected = outputs(network, images, CPU, crop=0.5)
+    expected = outputs(network, images, CPU, view=View(crop=0.5))
     assert not torch.allclose(outputs(network, images, CPU).features, expected.features)
     assert torch.equal(trainer.features(network, images), expected.features)
     assert torch.equal(trainer.predictions(network, images).logits, expected.logits)

@@ -143,6 +143,16 @@ def test_reports_of_a_training() -> None:
     assert 0 <= ends[0].accuracy <= ends[-1].accuracy <= 100
 
 
+def test_the_cross_entropy_does_not_depend_on_the_weights_of_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The logits are 1 for the right class and 0 for the other: log(1 + 1/e) at every step."""
+    steps = Steps(monkeypatch)
+    for loss in (1.0, 2.0, 30.0, 400.0):
+        steps.take(1, loss)
+    assert [report.loss for report in steps.reports[1:]] == [1.0, 1.5, 11.0, 108.25]
+    for report in steps.reports[1:]:
+        assert report.cross_entropy == pytest.approx(math.log(1 + math.exp(-1)), rel=1e-6)
+
+
 def test_reported_loss_and_accuracy_are_means_of_the_epoch() -> None:
     seen: list[tuple[float, int, int]] = []
     reports: list[TrainingProgress] = []
@@ -157,4 +167,5 @@ def test_reported_loss_and_accuracy_are_means_of_the_epoch() -> None:
     quick_trainer(listener=reports.append).fit(small_network(), blobs(2, 20), always(loss))
     images = sum(count for _, _, count in seen)
     assert reports[-1].loss == pytest.approx(sum(value * count for value, _, count in seen) / images, rel=1e-5)
+    assert reports[-1].cross_entropy == pytest.approx(reports[-1].loss, rel=1e-5)
     assert reports[-1].accuracy == pytest.approx(100 * sum(hits for _, hits, _ in seen) / images)

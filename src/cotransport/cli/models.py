@@ -28,6 +28,7 @@ from cotransport.cli.model_output import (
 from cotransport.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from cotransport.data.decoding import Encoded
     from cotransport.lessons.options import LessonOptions
 
 app = typer.Typer()
@@ -47,6 +48,14 @@ class KnownClasses(str, Enum):
 
     refuse = "refuse"
     extend = "extend"
+
+
+class Fit(str, Enum):
+    """How an image that is not square becomes a square."""
+
+    crop = "crop"
+    pad = "pad"
+    stretch = "stretch"
 
 
 @app.command(
@@ -93,6 +102,14 @@ def learn(
         typer.Option(
             help="Side of the images in pixels. It cannot be changed later.",
             show_default="224 for a pretrained backbone, otherwise from the images",
+        ),
+    ] = None,
+    fit: Annotated[
+        Fit | None,
+        typer.Option(
+            help="Images that are not square: crop their centre, pad them with grey, or stretch them. It cannot be "
+            "changed later.",
+            show_default="crop",
         ),
     ] = None,
     memory: Annotated[
@@ -151,6 +168,8 @@ def learn(
     chosen |= {name: value for name, value in plain.items() if value is not None}
     if memory is not None or memory_per_class is not None:
         chosen["memory"] = {"total": memory} if memory is not None else {"per_class": memory_per_class}
+    if fit is not None:
+        chosen["prediction"] = {"fit": fit.value}
     if epochs is not None:
         chosen["schedule"] = {"epochs": epochs, "seconds_per_task": None}
     if minutes is not None:
@@ -177,13 +196,18 @@ def learn(
     epilog="Examples:\n\n"
     "[bold]cotransport predict model a.jpg b.png[/]\n\n"
     "[bold]cotransport predict model photos/new 'archive/**/*.jpg' --top 3[/]  folders and patterns\n\n"
-    "[bold]cotransport predict model photos --format csv > answers.csv[/]"
+    "[bold]cotransport predict model photos --format csv > answers.csv[/]\n\n"
+    "[bold]curl -s https://example.org/cat.jpg | cotransport predict model -[/]  an image from standard input"
 )
 def predict(
     model: Model,
     images: Annotated[
         list[str],
-        typer.Argument(help="Image files, folders of them, or patterns.", metavar="IMAGE...", show_default=False),
+        typer.Argument(
+            help="Image files, folders of them, or patterns. - is an image from standard input.",
+            metavar="IMAGE...",
+            show_default=False,
+        ),
     ],
     top: Annotated[int, typer.Option(help="Number of classes to show for each image, most likely first.", min=1)] = 1,
     form: Annotated[
@@ -215,8 +239,8 @@ def predict(
     from cotransport.model.store import ModelStore
 
     form = Format.jsonl if as_json else form
-    paths, empty = _files(images)
-    if not paths:
+    files, empty = _files(images)
+    if not files:
         raise DataError(f"{empty[0] or 'an empty name'}: no images there. Check the path")
     for word in empty:
         err.print(f"[red]{markup(word)}: no images there[/]", soft_wrap=True)
@@ -227,12 +251,12 @@ def predict(
 
         threshold = answer_threshold(model, at_least / 100, version)
         err.print(f"unknown: below a probability of {threshold:.4g}", style="dim")
-    answers = predict_files(predictor, paths, top, threshold)
+    answers = predict_files(predictor, files, top, threshold)
     if form is Format.table or not out.is_terminal:  # otherwise the answers themselves show the progress
-        answers = with_bar(answers, len(paths), err)
+        answers = with_bar(answers, len(files), err)
     failed = print_predictions(answers, form, top)
     if failed:
-        err.print(f"{failed} of {len(paths)} file{'s' * (len(paths) > 1)} could not be read")
+        err.print(f"{failed} of {len(files)} file{'s' * (len(files) > 1)} could not be read")
     if failed or empty:
         raise typer.Exit(1)
 
@@ -310,18 +334,22 @@ def _options(chosen: dict[str, Any], overrides: Sequence[str], **options: Any) -
     return LessonOptions(chosen, data=data, device=validated(Device, device, "device"), **options)
 
 
-def _files(images: Iterable[str]) -> tuple[list[Path], list[str]]:
-    """The image files of arguments, which are files, folders and patterns; and the arguments without any."""
+def _files(images: Iterable[str]) -> tuple[list[Path | Encoded], list[str]]:
+    """The images of arguments, which are files, folders, patterns and `-`; and the arguments without any."""
     import glob
 
-    from cotransport.data.files import images_below
+    from cotransport.data.files import check_local, images_below
 
-    paths: list[Path] = []
+    files: list[Path | Encoded] = []
     empty: list[str] = []
     for word in images:
         path = Path(word)
+        found: Sequence[Path | Encoded] = []
+        check_local(word)
         if not word:
-            found = []
+            pass
+        elif word == "-":
+            found = [_standard_input()]
         elif path.is_dir():
             found = images_below(path)
         elif not path.exists() and glob.has_magic(word):
@@ -329,6 +357,15 @@ def _files(images: Iterable[str]) -> tuple[list[Path], list[str]]:
             found = [match for match in matches if match.is_file()]
         else:
             found = [path]
-        paths += found
+        files += found
         empty += [] if found else [word]
-    return paths, empty
+    return files, empty
+
+
+def _standard_input() -> Encoded:
+    """The image that is piped into the command."""
+    from cotransport.data.decoding import Encoded
+
+    if sys.stdin.isatty():
+        raise DataError("-: standard input is a terminal. Pipe an image into the command, such as `... - < image.jpg`")
+    return Encoded(sys.stdin.buffer.read(), "-")

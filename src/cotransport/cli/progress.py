@@ -20,7 +20,7 @@ WIDE = 100
 
 
 class ConsoleListener:
-    """Shows the job, task, epoch, loss, training accuracy, speed, and the time left for everything that is planned."""
+    """Shows the job, task, epoch, cross-entropy, training accuracy, speed, and the time left for all planned work."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -135,12 +135,12 @@ class ConsoleListener:
         return (now - self._started) / own * left if own else math.nan
 
     def _numbers(self, progress: TrainingProgress, seconds_left: float) -> str:
-        """Loss, accuracy, speed and time left in one line; a narrow terminal gets the time left only."""
+        """Cross-entropy, accuracy, speed and time left in one line; a narrow terminal gets the time left only."""
         time_left = "" if math.isnan(seconds_left) else f"{duration(seconds_left)} left"
         if self._console.is_terminal and self._console.width < WIDE:
             return time_left
         speed = f"{progress.images_per_second:,.0f} images/s"
-        return f"loss {progress.loss:.3f}  train {progress.accuracy:.1f} %  {speed}  {time_left}"
+        return f"cross-entropy {progress.cross_entropy:.3f}  train {progress.accuracy:.1f} %  {speed}  {time_left}"
 
 
 def with_bar(things: Iterable[T], total: int, console: Console) -> Iterator[T]:

@@ -18,11 +18,12 @@ from cotransport.data.images import Images, LabelledImages, PixelImages
 from cotransport.data.labels import plain_label
 from cotransport.data.loading import images_from
 from cotransport.errors import DataError
+from cotransport.settings.sections import Fit
 
 _SHAPES = "(n, height, width, 3), or (n, height, width) for grey"
 
 
-def as_images(images: object, size: int | None = None) -> Images:
+def as_images(images: object, size: int | None = None, fit: Fit = "crop") -> Images:
     """Images from an array (n, h, w, 3), (n, h, w, 1) or (n, h, w), or a list of files, bytes, arrays or Pillow images.
 
     An array of square RGB images in uint8 is not copied.
@@ -32,15 +33,15 @@ def as_images(images: object, size: int | None = None) -> Images:
     if not isinstance(images, Sequence):
         images = _array(images)
         if images.dtype.kind not in "OU" or images.ndim != 1:
-            return _images_of_array(images, size)
+            return _images_of_array(images, size, fit)
     if not len(images):
         raise DataError("no images. Give at least one")
-    return images_from([_item(image, f"image {index}") for index, image in enumerate(images)], size)
+    return images_from([_item(image, f"image {index}") for index, image in enumerate(images)], size, fit)
 
 
-def as_labelled_images(images: object, labels: object, size: int | None = None) -> LabelledImages:
+def as_labelled_images(images: object, labels: object, size: int | None = None, fit: Fit = "crop") -> LabelledImages:
     """Images with a label for each. The classes are the distinct labels, sorted."""
-    stored_images = as_images(images, size)
+    stored_images = as_images(images, size, fit)
     names = _labels(labels)
     if names.shape != (len(stored_images),):
         raise DataError(f"{len(stored_images)} images but labels of shape {names.shape}. Give one label for each image")
@@ -61,7 +62,7 @@ def _labels(labels: object) -> npt.NDArray[Any]:
     return values
 
 
-def _images_of_array(array: npt.NDArray[Any], size: int | None) -> Images:
+def _images_of_array(array: npt.NDArray[Any], size: int | None, fit: Fit) -> Images:
     if array.ndim == 3 and array.shape[2] in {1, 3, 4} and array.shape[1] > 4:
         raise DataError(f"an array of shape {array.shape} looks like a single image. Give a list: [image]")
     if array.ndim not in {3, 4}:
@@ -72,7 +73,7 @@ def _images_of_array(array: npt.NDArray[Any], size: int | None) -> Images:
     height, width = array.shape[1:3]
     if height == width and size in {None, height}:
         return PixelImages(torch.from_numpy(pixels if pixels.flags.writeable else pixels.copy()))
-    return images_from(list(pixels), size)
+    return images_from(list(pixels), size, fit)
 
 
 def _item(image: object, name: str) -> Item:

@@ -18,7 +18,7 @@ from cotransport.data import augmentation as augment
 from cotransport.data.images import LabelledImages, PixelImages, Vectors
 from cotransport.data.mixing import Mixture, draw_mixture, mix
 from cotransport.data.workers import Request, decode_batches, default_workers
-from cotransport.settings.sections import Augmentation, Loss
+from cotransport.settings.sections import Augmentation, Fit, Loss
 from cotransport.system.randomness import generator
 
 _ORDER, _CHANGES, _MIXTURE = 0, 1, 2  # places of an epoch's draws: order, augmentation, mixing
@@ -91,6 +91,7 @@ def training_batches(
     data: LabelledImages,
     *,
     settings: Augmentation,
+    fit: Fit = "crop",
     loss: Loss = Loss(),
     batch_size: int,
     epochs: int,
@@ -103,6 +104,7 @@ def training_batches(
 ) -> Generator[Batch, None, None]:
     """The batches of a training from `first_step` on, epoch after epoch. Every image comes once in an epoch.
 
+    fit : how parts of images that are decoded for each use become squares.
     loss : says whether images are mixed. Features are never mixed.
     seed, place : seed of the run, and place of this training in it. All random numbers depend on these.
     workers : number of threads that decode images. By default, as many as suit the number of images.
@@ -140,7 +142,7 @@ def training_batches(
             yield list(zip(drawn.indices.tolist(), drawn.draws.windows(), strict=True))
 
     workers = default_workers(len(data)) if workers is None else workers
-    for squares in decode_batches(data.images.item, data.images.size, requests(), workers):
+    for squares in decode_batches(data.images.item, data.images.size, requests(), workers, fit=fit):
         drawn = ahead.popleft()
         yield _batch(augment.flip(squares.to(device, non_blocking=True), drawn.draws), labels, drawn, settings)
 

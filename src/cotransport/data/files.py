@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cotransport.data.decoding import SUFFIXES
+from cotransport.data.formats import is_image, remedy
 from cotransport.errors import DataError
 
 DEEPEST = 32
@@ -30,8 +31,16 @@ class FileList(Sequence[Path]):
 
 
 def images_below(folder: Path) -> list[Path]:
-    """The image files in a folder and its subfolders, sorted."""
-    return [folder / name for name in visible_files(folder, None) if is_image(name)]
+    """The image files in a folder and its subfolders, sorted; also those of formats that cannot be read here."""
+    return [folder / name for name in visible_files(folder, None) if is_image(name) or remedy(name)]
+
+
+def check_local(name: str) -> None:
+    """Raise a DataError if a name is an address on the internet: nothing is downloaded from there."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", name):
+        raise DataError(
+            f"{name}: an address, and nothing is downloaded from it. Download the images, and give the path"
+        )
 
 
 def visible_files(folder: Path, root: Path | None) -> list[str]:
@@ -96,10 +105,3 @@ def check_inside(path: Path, root: Path | None) -> None:
             f"{path}: leads out of {root}. Put a copy into the folder, or allow links with data.follow_links: true "
             "(--set data.follow_links=true)"
         )
-
-
-def is_image(name: str) -> bool:
-    """Whether a file is named like an image that is not hidden."""
-    base = name.rpartition("/")[2]
-    stem, _, ending = base.rpartition(".")
-    return bool(stem) and not base.startswith(".") and f".{ending.lower()}" in SUFFIXES

@@ -12,13 +12,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cotransport.data.files import FileList, check_link, is_image, visible_files
+from cotransport.data.files import FileList, check_link, visible_files
+from cotransport.data.formats import is_image, remedy
 from cotransport.data.images import LabelledImages
 from cotransport.data.labels import Label, check_distinct
 from cotransport.data.loading import images_from_parts
 from cotransport.data.splits import TEST_SPLITS, Splits
 from cotransport.errors import CotransportWarning, DataError
-from cotransport.settings.sections import Augmentation, Data
+from cotransport.settings.sections import Augmentation, Data, Fit
 
 
 class ImageFolder:
@@ -40,15 +41,15 @@ class ImageFolder:
         """The subfolders' names, sorted."""
         return tuple(_class_folders(self._train, self._root))
 
-    def splits(self) -> Splits:
+    def splits(self, fit: Fit = "crop") -> Splits:
         """The images below the subfolders."""
         train = class_files(self._train, self.classes, self._root)
         if self._test is None:
-            (images,) = images_from_parts([train.files], self._settings.image_size)
+            (images,) = images_from_parts([train.files], self._settings.image_size, fit)
             return Splits(LabelledImages(images, train.labels, self.classes), None)
         check_link(self._test, self._root)
         test = class_files(self._test, self.classes, self._root)
-        train_images, test_images = images_from_parts([train.files, test.files], self._settings.image_size)
+        train_images, test_images = images_from_parts([train.files, test.files], self._settings.image_size, fit)
         return Splits(
             LabelledImages(train_images, train.labels, self.classes),
             LabelledImages(test_images, test.labels, self.classes),
@@ -110,6 +111,7 @@ def class_files(folder: Path, classes: Sequence[Label], root: Path | None) -> La
             raise DataError(f"{path}: a class without training images. Add them, or remove the folder")
     files = FileList(folder)
     labels: list[int] = []
+    unreadable: list[Path] = []
     ignored = [path for path in sorted(folder.iterdir()) if path.is_file() and is_image(path.name)]
     for number, name in enumerate(str(label) for label in classes):
         if name not in folders:
@@ -117,11 +119,23 @@ def class_files(folder: Path, classes: Sequence[Label], root: Path | None) -> La
         own = folders[name]
         below = visible_files(own, root)
         images = [file for file in below if is_image(file)]
-        ignored += [own / file for file in below if not is_image(file)]
+        unreadable += [own / file for file in below if remedy(file)]
+        ignored += [own / file for file in below if not is_image(file) and not remedy(file)]
+        if not images and unreadable and unreadable[-1].is_relative_to(own):
+            raise DataError(
+                f"{own}: has no images that can be read. {unreadable[-1].name}: {remedy(str(unreadable[-1]))}"
+            )
         if not images:
             raise DataError(f"{own}: has no images. Add some, or remove this class from all folders")
         files.names += [f"{own.name}/{file}" for file in images]
         labels += [number] * len(images)
+    if unreadable:
+        warnings.warn(
+            f"{folder}: left out {len(unreadable)} file{'s' if len(unreadable) > 1 else ''}, such as {unreadable[0]}: "
+            f"{remedy(str(unreadable[0]))}",
+            CotransportWarning,
+            stacklevel=2,
+        )
     if ignored:
         warnings.warn(
             f"{folder}: ignored {len(ignored)} file{'s' if len(ignored) > 1 else ''}, not named like an image or "

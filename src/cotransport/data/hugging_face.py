@@ -22,7 +22,7 @@ from cotransport.data.labels import Label, check_distinct
 from cotransport.data.loading import images_from_parts
 from cotransport.data.splits import TEST_SPLITS, Splits
 from cotransport.errors import CotransportWarning, DataError
-from cotransport.settings.sections import Augmentation, Data
+from cotransport.settings.sections import Augmentation, Data, Fit
 from cotransport.settings.validation import nearest
 
 HUB_IDS = {"cifar100": "uoft-cs/cifar100", "imagenet": "ILSVRC/imagenet-1k"}
@@ -67,7 +67,7 @@ class HuggingFace:
             return check_distinct(names, self._location)
         return tuple(sorted({label for label in self._labels("train") if label is not None}))
 
-    def splits(self) -> Splits:
+    def splits(self, fit: Fit = "crop") -> Splits:
         """The split `train`, and the first labelled one of `test`, `validation` and the like."""
         parts = [self._rows("train")]
         if not len(parts[0]):
@@ -76,7 +76,7 @@ class HuggingFace:
             )
         others = (self._rows(split) for split in TEST_SPLITS if split in self._tables)
         parts += islice((part for part in others if len(part)), 1)
-        images = images_from_parts(parts, self._settings.image_size)
+        images = images_from_parts(parts, self._settings.image_size, fit)
         sets = [LabelledImages(part, rows.labels, self.classes) for part, rows in zip(images, parts, strict=True)]
         return Splits(sets[0], sets[1] if len(sets) > 1 else None)
 

@@ -23,7 +23,7 @@ from cotransport.data.lists import pairs, read_list
 from cotransport.data.loading import images_from_parts
 from cotransport.data.splits import Splits
 from cotransport.errors import DataError
-from cotransport.settings.sections import Augmentation, Data
+from cotransport.settings.sections import Augmentation, Data, Fit
 
 KAGGLE = Path("ILSVRC", "Data", "CLS-LOC")
 """Where the images are in Kaggle's archive."""
@@ -63,16 +63,16 @@ class ImageNet:
             for name, synset in zip(first, self._synsets, strict=True)
         )
 
-    def splits(self) -> Splits:
+    def splits(self, fit: Fit = "crop") -> Splits:
         """The training images, and the validation images for testing."""
         for split in ("train", "val"):
             check_link(self._images / split, self._root)
         train = class_files(self._images / "train", self._synsets, self._root)
         test = self._validation()
         if test is None:
-            (images,) = images_from_parts([train.files], self._settings.image_size)
+            (images,) = images_from_parts([train.files], self._settings.image_size, fit)
             return Splits(LabelledImages(images, train.labels, self.classes), None)
-        train_images, test_images = images_from_parts([train.files, test.files], self._settings.image_size)
+        train_images, test_images = images_from_parts([train.files, test.files], self._settings.image_size, fit)
         return Splits(
             LabelledImages(train_images, train.labels, self.classes),
             LabelledImages(test_images, test.labels, self.classes),

@@ -17,7 +17,7 @@ from cotransport.data.lists import pairs
 from cotransport.data.loading import images_from_parts
 from cotransport.data.splits import Splits
 from cotransport.errors import DataError
-from cotransport.settings.sections import Augmentation, Data
+from cotransport.settings.sections import Augmentation, Data, Fit
 
 RAF_DB_CLASSES = {
     "1": "surprise",
@@ -68,7 +68,7 @@ class ListedImages:
         """The names of the classes, in the order of the data set."""
         return check_distinct(self._listing.classes.values(), str(self._folder))
 
-    def splits(self) -> Splits:
+    def splits(self, fit: Fit = "crop") -> Splits:
         """The images of the official split."""
         root = None if self._settings.follow_links else self._folder
         numbers = {label: number for number, label in enumerate(self._listing.classes)}
@@ -81,7 +81,7 @@ class ListedImages:
         for is_training, split in ((True, "training"), (False, "test")):
             if not items[is_training]:
                 raise DataError(f"{self._folder}: the lists name no {split} images. Unpack the archive again")
-        train, test = images_from_parts([items[True], items[False]], self._settings.image_size)
+        train, test = images_from_parts([items[True], items[False]], self._settings.image_size, fit)
         return Splits(
             LabelledImages(train, torch.tensor(labels[True]), self.classes),
             LabelledImages(test, torch.tensor(labels[False]), self.classes),

@@ -12,6 +12,7 @@ from cotransport.data.decoding import Item, image_size
 from cotransport.data.images import EncodedImages, Images, Items, PixelImages, evenly_spaced
 from cotransport.data.workers import decode_slices, default_workers, in_chunks
 from cotransport.errors import DataError
+from cotransport.settings.sections import Fit
 
 IN_MEMORY_SIDE = 64
 """Largest side, in pixels, of images that are kept in memory."""
@@ -26,20 +27,21 @@ NAMED = 20
 _CHUNK = 256
 
 
-def images_from(items: Sequence[Item], size: int | None) -> Images:
+def images_from(items: Sequence[Item], size: int | None, fit: Fit = "crop") -> Images:
     """Images in the storage that suits them: in memory if they are small, otherwise encoded.
 
     size : side of the squares, in pixels. By default, the median of the images' shorter sides, at most 224.
+    fit : how images that are kept in memory become squares.
     """
-    return images_from_parts([items], size)[0]
+    return images_from_parts([items], size, fit)[0]
 
 
-def images_from_parts(parts: Sequence[Sequence[Item]], size: int | None) -> list[Images]:
+def images_from_parts(parts: Sequence[Sequence[Item]], size: int | None, fit: Fit = "crop") -> list[Images]:
     """Training and test images in the same kind of storage and of the same size, by default that of the first part."""
     if size is None:
         size = _natural_size(parts[0])
     if fits_memory(sum(len(items) for items in parts), size):
-        return [PixelImages(decode_squares(items, size)) for items in parts]
+        return [PixelImages(decode_squares(items, size, fit)) for items in parts]
     for items in parts:
         for index in evenly_spaced(len(items), HEADERS):
             image_size(items[index])
@@ -51,23 +53,26 @@ def fits_memory(count: int, size: int) -> bool:
     return size <= IN_MEMORY_SIDE and count * size * size * 3 <= IN_MEMORY_BYTES
 
 
-def resize(images: Images, size: int) -> Images:
-    """The same images for a network that sees squares of this size."""
+def resize(images: Images, size: int, fit: Fit = "crop") -> Images:
+    """The same images for a network that sees squares of this size.
+
+    fit : how images that are kept in memory from now on become squares.
+    """
     if images.size == size:
         return images
     if isinstance(images, EncodedImages) and not fits_memory(len(images), size):
         return EncodedImages(images.origins, images.origin, images.row, size)
-    return images_from(Items(images), size)
+    return images_from(Items(images), size, fit)
 
 
-def decode_squares(items: Sequence[Item], size: int) -> Tensor:
-    """The central squares of all images, decoded: uint8 (n, size, size, 3). An error lists the wrong images."""
+def decode_squares(items: Sequence[Item], size: int, fit: Fit = "crop") -> Tensor:
+    """All images as squares: uint8 (n, size, size, 3). An error lists the wrong images."""
     workers = 0 if _are_small(items) else default_workers(len(items))
     pixels = torch.empty(len(items), size, size, 3, dtype=torch.uint8)
     errors: list[DataError] = []
     chunks = in_chunks(len(items), _CHUNK)
     for rows, squares in decode_slices(
-        items.__getitem__, size, chunks, 1.0, workers, lambda _, error: errors.append(error)
+        items.__getitem__, size, chunks, 1.0, workers, lambda _, error: errors.append(error), fit
     ):
         pixels[rows] = squares
     if len(errors) > 1:
@@ -76,6 +81,14 @@ def decode_squares(items: Sequence[Item], size: int) -> Tensor:
     if errors:
         raise errors[0]
     return pixels
+
+
+def outside_centre(images: Images) -> float:
+    """The share of an average image that lies outside its central square; 0 for images that are squares already."""
+    if not isinstance(images, EncodedImages):
+        return 0.0
+    sizes = [image_size(images.item(index)) for index in evenly_spaced(len(images), HEADERS // 10)]
+    return float(np.mean([1 - min(size) / max(size) for size in sizes]))
 
 
 def _are_small(items: Sequence[Item]) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from cotransport.data.arrays import as_images, as_labelled_images
+from cotransport.data.files import check_local
 from cotransport.data.folders import ImageFolder
 from cotransport.data.hugging_face import HuggingFace, is_hub_id, is_hugging_face
 from cotransport.data.imagenet import imagenet_source
@@ -23,7 +24,7 @@ from cotransport.data.listed import listed_source
 from cotransport.data.loading import resize
 from cotransport.data.splits import DataSet, Splits, hold_out
 from cotransport.errors import DataError
-from cotransport.settings.sections import Augmentation, Data
+from cotransport.settings.sections import Augmentation, Data, Fit
 
 BY_HAND = {
     "cub200": "CUB-200-2011: download it from https://www.vision.caltech.edu/datasets/cub_200_2011 and unpack it. The "
@@ -50,8 +51,11 @@ class Source(Protocol):
         """The names of the classes. No image is read."""
         ...
 
-    def splits(self) -> Splits:
-        """Load the images."""
+    def splits(self, fit: Fit = "crop") -> Splits:
+        """Load the images.
+
+        fit : how images that are kept in memory become squares.
+        """
         ...
 
 
@@ -65,19 +69,20 @@ class Digits:
     def __init__(self, settings: Data) -> None:
         self._settings = settings
 
-    def splits(self) -> Splits:
+    def splits(self, fit: Fit = "crop") -> Splits:
         """All images are for training. There are no test images."""
         from sklearn.datasets import load_digits
 
         digits = load_digits()
         values = np.round(digits.images * (255 / 16)).astype(np.uint8)
-        images = as_images(values, self._settings.image_size)
+        images = as_images(values, self._settings.image_size, fit)
         return Splits(LabelledImages(images, torch.from_numpy(digits.target).long(), self.classes), None)
 
 
 def open_source(settings: Data) -> Source:
     """The source that the settings name: digits, a folder, a data set under COTRANSPORT_DATA, or one on the hub."""
     name = settings.source
+    check_local(name)
     if name == "digits":
         return Digits(settings)
     root = os.environ.get("COTRANSPORT_DATA")
@@ -109,13 +114,13 @@ def _source_in(folder: Path, settings: Data) -> Source:
     return HuggingFace(settings, folder) if is_hugging_face(folder) else ImageFolder(settings, folder)
 
 
-def load_data_set(source: Source, settings: Data) -> DataSet:
+def load_data_set(source: Source, settings: Data, fit: Fit = "crop") -> DataSet:
     """A source's training and test images.
 
     If it has no test images, a share of the training images is held out for testing. If the settings ask for
     validation, a share of the remaining training images takes the place of the test images.
     """
-    train, test = source.splits()
+    train, test = source.splits(fit)
     if test is None:
         train, test = hold_out(train, settings.held_out)
     return DataSet(train, test) if settings.validation is None else hold_out(train, settings.validation)
@@ -127,19 +132,25 @@ def prefer_folder(name: str) -> str:
 
 
 def as_labelled(
-    images: object, labels: object = None, size: int | None = None, *, split: Literal["train", "test"] = "train"
+    images: object,
+    labels: object = None,
+    size: int | None = None,
+    *,
+    fit: Fit = "crop",
+    split: Literal["train", "test"] = "train",
 ) -> LabelledImages:
     """The estimator's input as labelled images: images with labels, or the name of a folder or data set.
 
     size : side of the images, in pixels.
+    fit : how images that are kept in memory become squares.
     split : the part to load of a folder or data set that has both training and test images.
     """
     if isinstance(images, LabelledImages):
-        return images if size is None else replace(images, images=resize(images.images, size))
+        return images if size is None else replace(images, images=resize(images.images, size, fit))
     if labels is not None:
-        return as_labelled_images(images, labels, size)
+        return as_labelled_images(images, labels, size, fit)
     if isinstance(images, str | os.PathLike):
-        splits = open_source(Data(source=prefer_folder(os.fspath(images)), image_size=size)).splits()
+        splits = open_source(Data(source=prefer_folder(os.fspath(images)), image_size=size)).splits(fit)
         return splits.test if split == "test" and splits.test is not None else splits.train
     raise DataError(
         "labels are missing: give learn(images, labels), or the path of a folder with a subfolder per class"

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from cotransport.data.decoding import Item, Window, decode
 from cotransport.errors import DataError
+from cotransport.settings.sections import Fit
 from cotransport.system.machine import available_cores
 
 Request: TypeAlias = tuple[int, Window | float]
@@ -51,13 +52,14 @@ def decode_slices(
     share: float,
     workers: int,
     on_error: OnError | None = None,
+    fit: Fit = "crop",
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Each slice with its images: their central squares as uint8 (n, size, size, 3). See `decode_batches`.
+    """Each slice with its images: their central parts as uint8 (n, size, size, 3). See `decode_batches`.
 
-    share : the side of the central square, as a share of the shorter side.
+    share : the share of the sides that the central part has.
     """
     requests: list[list[Request]] = [[(index, share) for index in range(rows.start, rows.stop)] for rows in slices]
-    return zip(slices, decode_batches(item, size, requests, workers, on_error), strict=True)
+    return zip(slices, decode_batches(item, size, requests, workers, on_error, fit), strict=True)
 
 
 def decode_batches(
@@ -66,6 +68,7 @@ def decode_batches(
     requests: Iterable[list[Request]],
     workers: int,
     on_error: OnError | None = None,
+    fit: Fit = "crop",
 ) -> Iterator[Tensor]:
     """For each list of requests, the decoded images as uint8 (n, size, size, 3).
 
@@ -73,8 +76,9 @@ def decode_batches(
     workers : number of threads, which decode some batches ahead. 0 decodes in the caller's thread.
     on_error : if given, it is called for images that cannot be decoded, which are then black. Otherwise the error is
         raised.
+    fit : how images that are not square become squares.
     """
-    batches = (_Batch(item, size, asked) for asked in requests)
+    batches = (_Batch(item, size, asked, fit) for asked in requests)
     if workers == 0:
         for batch in batches:
             yield batch.result([batch.decode(piece) for piece in batch.pieces], on_error)
@@ -98,8 +102,8 @@ _Errors: TypeAlias = list[tuple[int, DataError]]
 class _Batch:
     """The images of one list of requests, filled piece by piece."""
 
-    def __init__(self, item: Callable[[int], Item], size: int, requests: list[Request]) -> None:
-        self._item, self._size, self._requests = item, size, requests
+    def __init__(self, item: Callable[[int], Item], size: int, requests: list[Request], fit: Fit) -> None:
+        self._item, self._size, self._requests, self._fit = item, size, requests, fit
         self._squares = torch.zeros(
             len(requests), size, size, 3, dtype=torch.uint8, pin_memory=torch.cuda.is_available()
         )
@@ -111,7 +115,7 @@ class _Batch:
         for position in range(piece.start, piece.stop):
             index, crop = self._requests[position]
             try:
-                squares[position] = decode(self._item(index), self._size, crop)
+                squares[position] = decode(self._item(index), self._size, crop, self._fit)
             except DataError as error:
                 errors.append((index, error))
         return errors

@@ -73,7 +73,9 @@ def boundary(recipe: Recipe, listener: Listener) -> Boundary:
         raise ConfigError("stream: one task alone has no new classes. Name some with --new, or split into two tasks")
     if len(split[0]) < 2:
         raise ConfigError("one old class alone has no boundary. Name at least two with --old")
-    stream = TaskStream(load_data_set(source, recipe.data), split[:2], recipe.stream.later_images)
+    stream = TaskStream(
+        load_data_set(source, recipe.data, recipe.prediction.fit), split[:2], recipe.stream.later_images
+    )
     check_classes(stream)
     method = next((method for method in recipe.methods if method.transports), recipe.methods[0])
     one = Run(method, recipe.seeds[0])

@@ -40,7 +40,7 @@ def expected_seconds(recipe: Recipe, runs: Sequence[Run], tasks: int | None = No
     source = open_source(recipe.data)
     recipe = with_augmentation(recipe, source)
     split = split_classes(source.classes, recipe.stream)
-    stream = TaskStream(load_data_set(source, recipe.data), split, recipe.stream.later_images)
+    stream = TaskStream(load_data_set(source, recipe.data, recipe.prediction.fit), split, recipe.stream.later_images)
     if recipe.schedule.seconds_per_task is not None:
         return recipe.schedule.seconds_per_task * len(stream.split[:tasks]) * len(runs)
     speed = images_per_second(recipe, stream.data.train.images.size)

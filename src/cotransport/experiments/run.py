@@ -74,7 +74,9 @@ def run(
     pending = [one for one in runs if one.folder not in results]
     listener.planned(len(pending), [one.folder for one in runs if one.folder in results])
     if pending:
-        stream = TaskStream(load_data_set(source, recipe.data), split, recipe.stream.later_images)
+        stream = TaskStream(
+            load_data_set(source, recipe.data, recipe.prediction.fit), split, recipe.stream.later_images
+        )
         check_classes(stream)
         images = fingerprint(stream.data)
         records = processes.decide_once(
@@ -82,7 +84,7 @@ def run(
                 one.folder: _resume_or_start(recipe, one, out, images, followed.get(one.folder, {})) for one in pending
             }
         )
-        features = FeatureCache(recipe.prediction.crop) if recipe.freeze_backbone else None  # for all runs
+        features = FeatureCache(recipe.prediction.view) if recipe.freeze_backbone else None  # for all runs
         for number, one in enumerate(pending, start=1):
             job = Job(out / one.folder / UNFINISHED, records[one.folder], processes)
             title = f"{one.label}, seed {one.seed} (run {number} of {len(pending)})"

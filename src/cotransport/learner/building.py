@@ -14,7 +14,7 @@ from cotransport.learner.settings import LearnerSettings, colour_statistics
 from cotransport.learner.state import State
 from cotransport.networks import backbones
 from cotransport.networks.network import Network
-from cotransport.settings.sections import PRETRAINED_NAMES, Backbone, check_backbone_name
+from cotransport.settings.sections import PRETRAINED_NAMES, Backbone, View, check_backbone_name
 from cotransport.system.randomness import seeded
 from cotransport.training.task_data import TaskData
 
@@ -29,6 +29,7 @@ NEW_NETWORK = 0
 def new_network(settings: LearnerSettings, data: TaskData, before: State | None, task: int) -> Network:
     """An untrained network without classes. Colour statistics and the stem come from the first task's images only."""
     size, images, workers = data.new.images.size, data.new.images, settings.device.workers
+    view = View(fit=settings.prediction.fit)
     named = None if isinstance(settings.backbone, nn.Module) else settings.backbone
     if settings.freeze_backbone and named is not None and named.name not in PRETRAINED_NAMES:
         raise ConfigError(
@@ -49,7 +50,7 @@ def new_network(settings: LearnerSettings, data: TaskData, before: State | None,
     expected = None if named is None else backbones.load_pretrained(backbone, named)
     if before is None:
         chosen = settings.normalisation if expected is None else expected
-        statistics = colour_statistics(chosen) or channel_statistics(images, workers)
+        statistics = colour_statistics(chosen) or channel_statistics(images, workers, view)
         network = Network(backbone, head, *statistics)
     else:
         network = Network(backbone, head, before.network.mean.cpu(), before.network.deviation.cpu())
@@ -59,7 +60,7 @@ def new_network(settings: LearnerSettings, data: TaskData, before: State | None,
         if earlier is not None:
             fast.stem.copy_(earlier.stem)
         else:
-            fast.fit_stem(network.normalised(sample(images, STEM_IMAGES, workers)))
+            fast.fit_stem(network.normalised(sample(images, STEM_IMAGES, workers, view)))
     return network
 
 

@@ -77,14 +77,14 @@ def try_networks(
     if part is None:
         return None
     train, test = part
-    seen = replace(data, images=resize(data.images, PRETRAINED_SIDE))
+    seen = replace(data, images=resize(data.images, PRETRAINED_SIDE, fixed.prediction.fit))
     network = new_network(fixed, TaskData(seen, None, 0, len(data.classes), fixed.loss), None, 0)
     vectors = features.features(place(network, fixed.device), seen.images, fixed.device, progress=control.features)
     right = _discriminant(vectors[train], data.labels[train], vectors[test]) == data.labels[test]
     share = float(right.double().mean())
     if share >= GOOD_ENOUGH:
         return Trial(len(test), share, None, prefers_scratch=False)
-    small = replace(data, images=resize(data.images, scratch_side))
+    small = replace(data, images=resize(data.images, scratch_side, scratch.prediction.fit))
     seen_once = train[evenly_spaced(len(train), TRIAL_IMAGES)]
     changes = {"epochs": min(scratch.schedule.epochs, TRIAL_IMAGES // len(seen_once)), "seconds_per_task": None}
     short = replace(scratch, schedule=scratch.schedule.model_copy(update=changes))

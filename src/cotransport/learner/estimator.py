@@ -229,7 +229,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def score(self, X: object, y: object = None, sample_weight: object = None) -> float:  # noqa: N803
         """Share of the images whose class is predicted correctly. Of a folder with train/ and test/, test/ is used."""
-        data = as_labelled(X, y, self._state().image_size, split="test")
+        fit = self.settings().prediction.fit
+        data = as_labelled(X, y, self._state().image_size, fit=fit, split="test")
         unknown = [name for name in data.classes if name not in self._state().classes]
         if unknown:
             more = f", nor {len(unknown) - 1} more" if len(unknown) > 1 else ""
@@ -250,7 +251,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def _images(self, settings: LearnerSettings, images: object, labels: object) -> LabelledImages:
         """A task's images in the size that the network sees; in the first task the chosen size, or their own."""
         before = self._state_before()
-        return as_labelled(images, labels, settings.image_size if before is None else before.image_size)
+        size = settings.image_size if before is None else before.image_size
+        return as_labelled(images, labels, size, fit=settings.prediction.fit)
 
     def _state_before(self) -> State | None:
         return getattr(self, "state_", None)

@@ -95,7 +95,7 @@ def _next_state(
     embed: Callable[[Images], Tensor] = partial(trainer.features, network)
     cache, trained, inputs = None, network, task_data
     if settings.freeze_backbone:
-        cache = _cache(before, settings) if features is None or features.crop != settings.prediction.crop else features
+        cache = _cache(before, settings) if features is None or features.view != settings.prediction.view else features
         embed = partial(cache.features, network, device=settings.device, progress=control.features)
         trained, inputs = HeadAlone(network.head), _features_only(task_data, embed)
     plan = method.initialise(trained, inputs, trainer)
@@ -111,9 +111,9 @@ def _next_state(
 
 def _cache(before: State | None, settings: LearnerSettings) -> FeatureCache:
     """The features that are known before a task: those of the last state, if they are of the same kind."""
-    crop = settings.prediction.crop
+    view = settings.prediction.view
     known = None if before is None or settings.method.from_scratch else before.features
-    return FeatureCache(crop) if known is None or known.crop != crop else known.copy()
+    return FeatureCache(view) if known is None or known.view != view else known.copy()
 
 
 def _uses_exemplars(settings: LearnerSettings) -> bool:

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from cotransport.data.decoding import GREY, draft_side
 from cotransport.data.evaluation import centre_share
 from cotransport.errors import ConfigError, ModelError
 from cotransport.learner.prediction import Predictor
 from cotransport.learner.state import State
 from cotransport.networks.network import Network
-from cotransport.settings.sections import PredictionSettings
+from cotransport.settings.sections import Fit, PredictionSettings
 from cotransport.system.files import AnyPath, atomic_write
 from cotransport.training.inference import mirrored_mean
 from cotransport.version import __version__
@@ -98,21 +99,49 @@ def export(predictor: Predictor, path: AnyPath) -> None:
 
 
 def _metadata(state: State, settings: PredictionSettings) -> dict[str, Any]:
-    share = centre_share(state.image_size, settings.crop)
+    size = state.image_size
+    share = centre_share(size, settings.view)
     return {
         "classes": list(state.classes),
         "preprocessing": {
-            "image_size": state.image_size,
+            "image_size": size,
+            "fit": settings.fit,
             "centre_share": share,
-            "steps": [
-                "rotate according to the EXIF orientation; keep the upper 8 bits of 16-bit values",
-                "blend transparent parts with white; convert to RGB",
-                f"crop the central square whose side is {share:g} of the shorter side",
-                f"resize to {state.image_size} x {state.image_size} pixels, bilinear with antialiasing",
-                "uint8 from 0 to 255, (n, height, width, 3); the network normalises them itself",
-            ],
+            "jpeg_draft": draft_side(size, share),
+            "steps": _steps(size, share, settings.fit),
         },
     }
+
+
+def _steps(size: int, share: float, fit: Fit) -> list[str]:
+    """The steps from an image file to the network's input, to the pixel: what `data.decoding` does."""
+    draft = draft_side(size, share)
+    if fit == "crop":
+        cut = f"crop the central square: side = floor({share!r} * min(width, height) + 0.5)"
+    else:
+        cut = f"crop the central part: w = floor({share!r} * width + 0.5), h = floor({share!r} * height + 0.5)"
+    w, h = ("side", "side") if fit == "crop" else ("w", "h")
+    cut += f", all at least 1; left = floor((width - {w}) / 2), top = floor((height - {h}) / 2)"
+    scaled = f"resize it to {size} x {size} pixels"
+    if fit == "pad":
+        scaled = (
+            f"resize it so that the longer side is {size}, the other one floor({size} * shorter / longer + 0.5), at "
+            "least 1"
+        )
+    scaled += " with Pillow's BILINEAR filter (antialiased; reducing_gap=None)"
+    if fit == "pad":
+        scaled += (
+            f"; paste it onto a {size} x {size} square of the colour {GREY}: left = floor(({size} - width) / 2), top = "
+            f"floor(({size} - height) / 2)"
+        )
+    return [
+        f"decode the first frame, a JPEG after Pillow's draft('RGB', ({draft}, {draft})), which takes 1/2, 1/4 or 1/8 "
+        f"of the resolution as long as both sides keep {draft} pixels; keep the upper 8 bits of 16-bit values, blend "
+        "transparent parts with white, convert to RGB; turn it as the EXIF orientation says",
+        cut,
+        scaled,
+        "give uint8 from 0 to 255, (n, height, width, 3); the network normalises them itself",
+    ]
 
 
 def _text(value: object) -> str:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cotransport.data import Images, Label, LabelledImages, Vectors, as_images, evaluation_squares, resize
+from cotransport.data.decoding import Encoded, item_name
 from cotransport.errors import ConfigError, DataError
 from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.state import State
@@ -44,14 +45,14 @@ class Predictor:
         """Features and logits of images."""
         if isinstance(images, LabelledImages):
             images = images.images
-        stored = images if isinstance(images, Images) else as_images(images, self.state.image_size)
-        squares = resize(stored, self.state.image_size)
-        settings = self.settings.prediction
+        size, settings = self.state.image_size, self.settings.prediction
+        stored = images if isinstance(images, Images) else as_images(images, size, settings.fit)
+        squares = resize(stored, size, settings.fit)
         cache = None if settings.flip else self.state.features
-        known = None if cache is None else cache.known(squares, settings.crop)
+        known = None if cache is None else cache.known(squares, settings.view)
         if known is not None:
             return outputs(HeadAlone(self.state.network.head), Vectors(known), self.settings.device)
-        return outputs(self._network, squares, self.settings.device, flip=settings.flip, crop=settings.crop)
+        return outputs(self._network, squares, self.settings.device, flip=settings.flip, view=settings.view)
 
     @cached_property
     def _network(self) -> Network:
@@ -111,6 +112,7 @@ class Prediction(NamedTuple):
     """The most likely classes of one image file, or why there are none."""
 
     path: str
+    """Of a file; the name of an image that is given as bytes."""
     classes: tuple[tuple[Label, float], ...]
     """With their probabilities, most likely first."""
     error: str | None = None
@@ -119,21 +121,22 @@ class Prediction(NamedTuple):
 
 
 def predict_files(
-    predictor: Predictor, paths: Sequence[Path], top: int = 1, threshold: float | None = None
+    predictor: Predictor, files: Sequence[Path | Encoded], top: int = 1, threshold: float | None = None
 ) -> Iterator[Prediction]:
     """Predictions for image files, in the same order. A file that is not an image does not stop the others.
 
+    files : paths, or the bytes of files.
     threshold : the lowest probability of an answer. Images without one are unknown. By default, none is.
     """
     names, errors = predictor.state.classes, dict[int, DataError]()
-    size, crop = predictor.state.image_size, predictor.settings.prediction.crop
-    for rows, images in evaluation_squares(paths, size, errors.__setitem__, crop=crop):
+    size, view = predictor.state.image_size, predictor.settings.prediction.view
+    for rows, images in evaluation_squares(files, size, errors.__setitem__, view=view):
         probabilities, numbers = predictor.probabilities(images).topk(min(top, len(names)), dim=1)
         answers = zip(range(rows.start, rows.stop), probabilities.tolist(), numbers.tolist(), strict=True)
         for place, own_probabilities, own_numbers in answers:
             if place in errors:
-                yield Prediction(str(paths[place]), (), str(errors.pop(place)))
+                yield Prediction(item_name(files[place]), (), str(errors.pop(place)))
             else:
                 best = zip((names[number] for number in own_numbers), own_probabilities, strict=True)
                 is_unknown = None if threshold is None else own_probabilities[0] < threshold
-                yield Prediction(str(paths[place]), tuple(best), is_unknown=is_unknown)
+                yield Prediction(item_name(files[place]), tuple(best), is_unknown=is_unknown)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import get_args
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +13,14 @@ from cotransport.learner.building import restored_network
 from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.state import State
 from cotransport.model.snapshot import Snapshot
-from cotransport.settings.sections import Device
+from cotransport.settings.sections import Device, Fit, View
 from cotransport.training.feature_cache import DIGEST, FeatureCache
 
 _NETWORK, _BACKBONE, _PLAN = "network.", "network.backbone.", "plan"
 _ALL_FEATURES = "features."
-_CROP, _DIGESTS, _FEATURES = (_ALL_FEATURES + part for part in ("crop", "{}.digests", "{}.values"))
+_CROP, _FIT, _DIGESTS, _FEATURES = (_ALL_FEATURES + part for part in ("crop", "fit", "{}.digests", "{}.values"))
+_FITS: tuple[Fit, ...] = get_args(Fit)
+"""The values of `fit`, in the order of their stored numbers."""
 
 
 def snapshot_of(state: State, settings: LearnerSettings) -> Snapshot:
@@ -69,7 +72,10 @@ def without_features(tensors: Mapping[str, Tensor], digests: Collection[bytes]) 
 
 
 def _feature_tensors(cache: FeatureCache) -> dict[str, Tensor]:
-    tensors = {_CROP: torch.tensor(float("nan") if cache.crop is None else cache.crop, dtype=torch.float64)}
+    crop, fit = cache.view
+    tensors = {_CROP: torch.tensor(float("nan") if crop is None else crop, dtype=torch.float64)}
+    if fit != "crop":  # the only one that earlier releases know
+        tensors[_FIT] = torch.tensor(_FITS.index(fit), dtype=torch.uint8)
     for number, (digests, features) in enumerate(cache.parts):
         tensors |= {_DIGESTS.format(number): digests, _FEATURES.format(number): features}
     return tensors
@@ -91,7 +97,12 @@ def _feature_cache(tensors: Mapping[str, Tensor], dimension: int) -> FeatureCach
         ):
             raise ModelError("the stored features do not fit the network. Restore the model from a backup")
         parts.append((digests, features))
-    crop = tensors[_CROP]
-    if crop.numel() != 1 or not crop.is_floating_point():
+    crop, fit = tensors[_CROP], tensors.get(_FIT, torch.tensor(0, dtype=torch.uint8))
+    if (
+        (crop.numel(), fit.numel()) != (1, 1)
+        or not crop.is_floating_point()
+        or fit.dtype != torch.uint8
+        or int(fit) >= len(_FITS)
+    ):
         raise ModelError("the stored features do not say what was seen. Restore the model from a backup")
-    return FeatureCache(None if bool(crop.isnan()) else crop.item(), parts)
+    return FeatureCache(View(None if bool(crop.isnan()) else crop.item(), _FITS[int(fit)]), parts)

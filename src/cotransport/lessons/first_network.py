@@ -75,7 +75,7 @@ def _choose_by_trial(
 ) -> NetworkChoice:
     usual = suggest(train, 0, is_gpu=is_gpu)
     frozen = lesson_settings(None, chosen, {**usual, **pretrained.suggestion}, options.device)
-    features = FeatureCache(frozen.prediction.crop)
+    features = FeatureCache(frozen.prediction.view)
     trial = try_networks(
         train,
         frozen,

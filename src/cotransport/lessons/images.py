@@ -25,7 +25,7 @@ from cotransport.data.splits import Splits, hold_out
 from cotransport.errors import ConfigError, CotransportWarning, DataError
 from cotransport.lessons.options import LessonOptions
 from cotransport.model.snapshot import Snapshot
-from cotransport.settings.sections import Data
+from cotransport.settings.sections import Data, Fit, PredictionSettings
 from cotransport.settings.validation import validated
 
 MOST_HELD_OUT = 50
@@ -44,9 +44,9 @@ def open_lesson_source(data: str, image_size: int | None, options: LessonOptions
     return source
 
 
-def resized(data: LabelledImages, size: int) -> LabelledImages:
+def resized(data: LabelledImages, size: int, fit: Fit) -> LabelledImages:
     """The same images in the size that a network sees."""
-    return replace(data, images=resize(data.images, size))
+    return replace(data, images=resize(data.images, size, fit))
 
 
 def divide(images: Splits, known: Sequence[Label], held_out: Memory, share: float) -> DataSet:
@@ -95,7 +95,9 @@ def labelled_images(
     if unknown and not (skip_unknown and len(unknown) < len(source.classes)):
         some = ", ".join(str(name) for name in known[:12]) + (", ..." if len(known) > 12 else "")
         raise DataError(f"the class {unknown[0]!r} was never learned. Leave it out. Known: {some}")
-    train, test = source.splits()
+    train, test = source.splits(
+        validated(PredictionSettings, snapshot.settings.get("prediction", {}), "prediction").fit
+    )
     found = train if test is None else test
     if unknown:
         names = ", ".join(str(name) for name in unknown[:5]) + (", ..." if len(unknown) > 5 else "")

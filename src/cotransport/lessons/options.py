@@ -9,7 +9,16 @@ from typing import Any, Literal
 from cotransport.errors import ConfigError, ModelError
 from cotransport.learner.settings import SECTIONS, LearnerSettings
 from cotransport.model.snapshot import Snapshot
-from cotransport.settings.sections import PRETRAINED_NAMES, STRONG, Backbone, Device, Schedule, check_backbone_name
+from cotransport.settings.sections import (
+    PRETRAINED_NAMES,
+    STRONG,
+    Backbone,
+    Device,
+    Fit,
+    PredictionSettings,
+    Schedule,
+    check_backbone_name,
+)
 from cotransport.settings.validation import nearest, validated
 
 HELD_OUT = 0.1
@@ -73,6 +82,7 @@ def lesson_settings(
     stored : the model's settings; None for a new model.
     """
     wanted = {name: {**suggestion.get(name, {}), **_section(chosen, name)} for name in SECTIONS}
+    wanted["prediction"]["fit"] = lesson_fit(stored, chosen)
     wanted["memory"] = chosen.get("memory", suggestion["memory"])  # one kind of budget excludes the other
     sections: dict[str, Any] = {name: validated(kind, wanted[name], name) for name, kind in SECTIONS.items()}
     given, schedule = _section(chosen, "schedule"), sections["schedule"]
@@ -91,6 +101,16 @@ def lesson_settings(
         values["backbone"] = named_backbone(chosen["backbone"])
     values |= {name: chosen[name] for name in ("method", "seed", "freeze_backbone") if name in chosen}
     return LearnerSettings.validate(values)
+
+
+def lesson_fit(stored: LearnerSettings | None, chosen: Mapping[str, Any]) -> Fit:
+    """How images that are not square become squares: as in the model; in a new one, as the user has chosen.
+
+    stored : the model's settings; None for a new model.
+    """
+    if stored is not None:
+        return stored.prediction.fit
+    return validated(PredictionSettings, _section(chosen, "prediction"), "prediction").fit
 
 
 def named_backbone(value: object) -> Backbone:
@@ -116,11 +136,17 @@ def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _check_fixed(before: Snapshot, chosen: Mapping[str, Any]) -> None:
-    """Raise an error if the user asks for another backbone or image size than the model's."""
+    """Raise an error if the user asks for another backbone, image size or fit than the model's."""
     if "image_size" in chosen and chosen["image_size"] not in {None, before.image_size}:
         raise ConfigError(
             f"image_size: this model keeps {before.image_size} x {before.image_size} pixels. Start a new model for "
             "another size"
+        )
+    fit = _section(before.settings, "prediction").get("fit", "crop")  # models of earlier releases do not say
+    if _section(chosen, "prediction").get("fit", fit) != fit:
+        raise ConfigError(
+            f"prediction.fit: this model keeps {fit}, because its images are stored in this form. Start a new model "
+            "for another fit"
         )
     own = before.settings.get("backbone")
     if "backbone" in chosen and own is not None and named_backbone(chosen["backbone"]) != named_backbone(own):

@@ -29,14 +29,14 @@ from cotransport.lessons.comparison import compare, report_of
 from cotransport.lessons.duplicates import without_copies
 from cotransport.lessons.first_network import NetworkChoice, choose_network
 from cotransport.lessons.images import divide, merge_held_out, open_lesson_source, resized
-from cotransport.lessons.options import LessonOptions, lesson_settings, merge_choices
+from cotransport.lessons.options import LessonOptions, lesson_fit, lesson_settings, merge_choices
 from cotransport.lessons.records import (
     LessonOutcome,
     LessonRecord,
     LessonReport,
     read_report,
 )
-from cotransport.lessons.wording import lesson_notes
+from cotransport.lessons.wording import lesson_notes, unseen_note
 from cotransport.model.manifest import VersionRecord
 from cotransport.model.snapshot import Snapshot
 from cotransport.model.store import ModelStore
@@ -69,7 +69,8 @@ def learn(
         if options.known_classes == "refuse" and set(source.classes) not in taught:  # before any image is read
             check_new_classes(source.classes, model.classes)
         unfinished = None if overwrite else processes.decide_once(lambda: jobs.read_record(store.unfinished))
-        lesson = _prepare(model, source.splits(), chosen, options, unfinished, storable_name(data), listener)
+        images = source.splits(lesson_fit(model.settings, chosen))
+        lesson = _prepare(model, images, chosen, options, unfinished, storable_name(data), listener)
         repeated = processes.decide_once(lambda: _promote_if_already_learned(model, lesson, options))
         if repeated is not None:
             return repeated
@@ -180,16 +181,18 @@ def _prepare(
     images = without_copies(images)
     divided = divide(images, model.classes, model.held_out, options.held_out)
     is_gpu = processes_for(options.device).device.type != "cpu"
-    natural = fingerprint(images)
+    natural, fit = fingerprint(images), lesson_fit(model.settings, chosen)
     if model.snapshot is None:
+        if (unseen := unseen_note(divided.train.images, fit)) is not None:
+            listener.note(unseen)
         same = unfinished is not None and unfinished.request.get("images") == natural
         network = choose_network(
             divided.train, chosen, options, unfinished if same else None, is_gpu=is_gpu, listener=listener
         )
     else:
         network = NetworkChoice(model.snapshot.image_size)
-    train, test = (resized(part, network.image_size) for part in divided)
-    seen = (part and resized(part, network.image_size) for part in images)
+    train, test = (resized(part, network.image_size, fit) for part in divided)
+    seen = (part and resized(part, network.image_size, fit) for part in images)
     exemplars = 0 if model.snapshot is None else len(model.snapshot.memory)
     suggestion = {**suggest(train, exemplars, is_gpu=is_gpu), **network.suggestion}
     settings = lesson_settings(model.settings, chosen, suggestion, options.device)

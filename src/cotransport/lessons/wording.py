@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from torch import nn
 
-from cotransport.data import LabelledImages
+from cotransport.data import Images, LabelledImages
+from cotransport.data.loading import outside_centre
 from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.suggestions import is_grey
+from cotransport.settings.sections import Fit
+
+WORTH_SAYING = 0.1
+"""Share of an average image that is not seen, from which on a lesson says so."""
 
 
 def lesson_notes(
@@ -36,6 +41,20 @@ def lesson_notes(
         f"{method.title}, backbone {_backbone(settings)}, {size} x {size} pixels, exemplars: {_exemplars(settings)}",
         how,
     ]
+
+
+def unseen_note(images: Images, fit: Fit) -> str | None:
+    """How much of the images a new model does not see; None if that is little.
+
+    images : in their own size.
+    """
+    share = outside_centre(images) if fit == "crop" else 0.0
+    if share < WORTH_SAYING:
+        return None
+    return (
+        f"about {100 * share:.0f} % of an average image lies outside its central square and is not seen; --fit pad or "
+        "--fit stretch shows all of it"
+    )
 
 
 def _exemplars(settings: LearnerSettings) -> str:

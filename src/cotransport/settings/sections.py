@@ -7,7 +7,7 @@ because a method is a `Settings` class too.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -18,6 +18,9 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
 NotNegative = Annotated[int, Field(ge=0, lt=2**31)]
 Amount = Annotated[float, Field(gt=0, le=1e30)]
+Fit = Literal["crop", "pad", "stretch"]
+"""How an image that is not square becomes a square: its centre is cut out, its shorter sides get grey borders, or its
+longer side is compressed."""
 
 LARGEST_IMAGE = 8192
 """Largest side, in pixels, of the images that a network sees. A larger number is a mistake or an attack."""
@@ -289,17 +292,33 @@ class Augmentation(Settings):
         return self.model_copy(update=NO_AUGMENTATION) if self.policy == "none" else self
 
 
+class View(NamedTuple):
+    """What the network sees of an image outside training; see `PredictionSettings`."""
+
+    crop: float | None = None
+    fit: Fit = "crop"
+
+
 class PredictionSettings(Settings):
     """How images are classified after training."""
 
     flip: bool = False
     """Average the logits and features of each image and its mirror image. Prediction takes twice as long."""
+    fit: Fit = "crop"
+    """How an image that is not square becomes a square, in training too. `crop`: the central square is seen. `pad`: all
+    of the image is seen, with grey borders. `stretch`: all of it is seen, and its longer side is compressed."""
     crop: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Side of the central square that the network sees outside training, as a share of the image's shorter side. The
-    default is 0.875 (224 of 256) if the network sees more than 64 pixels. Smaller images are always seen whole."""
+    """Side of the central square that the network sees outside training, as a share of the image's shorter side; with
+    `fit: pad` or `stretch`, share of both sides. The default with `fit: crop` is 0.875 (224 of 256) if the network sees
+    more than 64 pixels, otherwise 1. Images of at most 64 pixels ignore it."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Divisor of the scores that become probabilities. `learn` chooses it on the held-out images, so that of answers
     with a probability of 80 %, about 80 % are right."""
+
+    @property
+    def view(self) -> View:
+        """What the network sees of an image."""
+        return View(self.crop, self.fit)
 
 
 class Device(Settings):

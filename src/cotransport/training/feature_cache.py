@@ -10,7 +10,7 @@ from torch import Tensor
 from cotransport.data import Images
 from cotransport.data.fingerprint import image_digest
 from cotransport.networks.network import Network
-from cotransport.settings.sections import Device
+from cotransport.settings.sections import Device, View
 from cotransport.training import inference
 
 DIGEST = 32
@@ -20,12 +20,12 @@ DIGEST = 32
 class FeatureCache:
     """Features by the digests of their images. They are valid as long as the backbone does not change.
 
-    crop : the share of the images' shorter side that the backbone has seen; see `PredictionSettings`.
+    view : what the backbone has seen of the images.
     parts : digests (n, 32) and features (n, d), in the order in which they were computed.
     """
 
-    def __init__(self, crop: float | None, parts: Iterable[tuple[Tensor, Tensor]] = ()) -> None:
-        self.crop, self._parts = crop, tuple(parts)
+    def __init__(self, view: View, parts: Iterable[tuple[Tensor, Tensor]] = ()) -> None:
+        self.view, self._parts = view, tuple(parts)
         self._places = {
             digest: (part, row)
             for part, (digests, _) in enumerate(self._parts)
@@ -50,14 +50,14 @@ class FeatureCache:
         missing = {digest: index for index, digest in enumerate(digests) if digest not in self._places}
         if missing:
             new = images.take(torch.tensor(list(missing.values())))
-            found = inference.outputs(network.frozen(), new, device, crop=self.crop, progress=progress).features
+            found = inference.outputs(network.frozen(), new, device, view=self.view, progress=progress).features
             self._places |= {digest: (len(self._parts), row) for row, digest in enumerate(missing)}
             self._parts = (*self._parts, (_table(missing), found))
         return self._take(digests, network.dimension)
 
-    def known(self, images: Images, crop: float | None) -> Tensor | None:
-        """The features (n, d) of images; None unless all of them are known, for the same crop."""
-        if crop != self.crop or not self._parts or not len(images):
+    def known(self, images: Images, view: View) -> Tensor | None:
+        """The features (n, d) of images; None unless all of them are known, for the same view."""
+        if view != self.view or not self._parts or not len(images):
             return None
         digests = digests_of(images)
         if any(digest not in self._places for digest in digests):
@@ -71,7 +71,7 @@ class FeatureCache:
             kept = torch.tensor([digest in digests for digest in _rows(table)], dtype=torch.bool)
             if bool(kept.any()):
                 parts.append((table, features) if bool(kept.all()) else (table[kept], features[kept]))
-        return FeatureCache(self.crop, parts)
+        return FeatureCache(self.view, parts)
 
     def add(self, other: FeatureCache) -> None:
         """Take over the features of another cache of the same backbone and crop. Known ones stay as they are."""
@@ -82,7 +82,7 @@ class FeatureCache:
 
     def copy(self) -> FeatureCache:
         """A cache with the same features, which may grow on its own."""
-        return FeatureCache(self.crop, self._parts)
+        return FeatureCache(self.view, self._parts)
 
     def _take(self, digests: list[bytes], dimension: int) -> Tensor:
         if not digests:

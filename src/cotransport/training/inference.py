@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cotransport.data import Images, default_workers, evaluation_chunks
 from cotransport.networks.network import Network, Output
-from cotransport.settings.sections import Device
+from cotransport.settings.sections import Device, View
 from cotransport.training.processes import processes_for
 
 PassListener: TypeAlias = Callable[[int, int], None]
@@ -30,13 +30,13 @@ def outputs(
     device: Device,
     *,
     flip: bool = False,
-    crop: float | None = None,
+    view: View = View(),
     progress: PassListener | None = None,
 ) -> Output:
     """Features and logits of all images, on the CPU; the same in every process.
 
     flip : average them over each image and its mirror image.
-    crop : the share of the shorter side that the network sees; see `PredictionSettings`.
+    view : what the network sees of an image.
     progress : hears how many images are done.
     """
     processes, training = processes_for(device), network.training
@@ -46,7 +46,7 @@ def outputs(
     workers = decoding_workers(images, device)
     with torch.inference_mode(), processes.autocast():
         for rows, chunk in evaluation_chunks(
-            images, device=processes.device, shard=processes.shard, workers=workers, crop=crop
+            images, device=processes.device, shard=processes.shard, workers=workers, view=view
         ):
             output = mirrored_mean(network, chunk) if flip else network(chunk)
             features[rows], logits[rows] = output.features.float().cpu(), output.logits.float().cpu()

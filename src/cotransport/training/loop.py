@@ -127,12 +127,12 @@ class Trainer:
 
     def outputs(self, network: Network, images: Images) -> Output:
         """Features and logits of all images, on the CPU; the same in every process."""
-        return inference.outputs(network, images, self.device, crop=self.prediction.crop)
+        return inference.outputs(network, images, self.device, view=self.prediction.view)
 
     def predictions(self, network: Network, images: Images) -> Output:
         """Like `outputs`, as the classifier will predict: averaged over mirror images, if the settings say so."""
         settings = self.prediction
-        return inference.outputs(network, images, self.device, flip=settings.flip, crop=settings.crop)
+        return inference.outputs(network, images, self.device, flip=settings.flip, view=settings.view)
 
     def features(self, network: Network, images: Images) -> Tensor:
         """Features (n, d) of all images, on the CPU; the same in every process."""
@@ -344,6 +344,7 @@ class _Training:
         return training_batches(
             self._data,
             settings=trainer.augmentation,
+            fit=trainer.prediction.fit,
             loss=trainer.loss,
             batch_size=trainer.schedule.batch_size,
             epochs=epochs,

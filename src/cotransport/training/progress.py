@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from cotransport.data import Batch
 from cotransport.errors import TrainingError
@@ -37,7 +38,10 @@ class TrainingProgress:
     images: int
     """Images seen since the training started or was resumed."""
     loss: float
-    """Mean since the epoch started or was resumed."""
+    """The method's loss, a mean since the epoch started or was resumed. The weights of its terms may change with time,
+    so it may rise while the network gets better."""
+    cross_entropy: float
+    """Between the head's probabilities and the labels, a mean as above. It falls when the network gets better."""
     accuracy: float
     """On the training images, in percent, since the epoch started."""
     learning_rate: float
@@ -54,7 +58,7 @@ ProgressListener: TypeAlias = Callable[[TrainingProgress], None]
 
 
 class Meter:
-    """Sums of the loss and of correct predictions. They stay on the device, because reading them often is slow."""
+    """Sums of loss, cross-entropy and correct predictions. They stay on the device, because reading them is slow."""
 
     def __init__(
         self,
@@ -72,7 +76,7 @@ class Meter:
         self._epochs, self._steps, self._threads = epochs, steps_per_epoch, threads
         self._before, self._compiled = steps_done, compiled
         device = processes.device
-        self._loss, self._correct = torch.zeros((), device=device), torch.zeros((), device=device)
+        self._loss, self._cross_entropy, self._correct = (torch.zeros((), device=device) for _ in range(3))
         self._first_bad_step = torch.full((), _NEVER, device=device)
         self._own_images = self._images = 0
         self._first_step_seconds = 0.0
@@ -83,6 +87,7 @@ class Meter:
         """Add step `number`, counted from 0; check and report when it is time."""
         own = len(batch.labels)
         self._loss += loss * own
+        self._cross_entropy += F.cross_entropy(output.logits.detach().float(), batch.labels, reduction="sum")
         self._correct += (output.logits.detach().argmax(dim=1) == batch.labels).sum()
         bad = torch.where(torch.isfinite(loss), _NEVER, number)
         self._first_bad_step = torch.minimum(self._first_bad_step, bad)
@@ -96,7 +101,7 @@ class Meter:
         if epoch_done or time.perf_counter() - self._reported >= SECONDS_BETWEEN_REPORTS:
             self._report(number, learning_rate, epoch_done=epoch_done)
         if epoch_done:
-            self._loss.zero_(), self._correct.zero_()
+            self._loss.zero_(), self._cross_entropy.zero_(), self._correct.zero_()
             self._own_images = 0
 
     def _check(self) -> None:
@@ -129,6 +134,7 @@ class Meter:
                 steps=total,
                 images=self._images,
                 loss=self._loss.item() / self._own_images if own_steps else math.nan,
+                cross_entropy=self._cross_entropy.item() / self._own_images if own_steps else math.nan,
                 accuracy=100 * self._correct.item() / self._own_images if own_steps else math.nan,
                 learning_rate=learning_rate,
                 images_per_second=images_per_step * timed / seconds,
