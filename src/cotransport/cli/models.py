@@ -85,7 +85,8 @@ def learn(
     backbone: Annotated[
         str | None,
         typer.Option(
-            help="The network. It cannot be changed later.",
+            help="The network: a built-in one, or a pretrained one of another library (timm:NAME, "
+            "torchvision:NAME@WEIGHTS, hf:ID@REVISION, folder:PATH). It cannot be changed later.",
             show_default="a trial decides: efficientnet-lite0, or from scratch",
         ),
     ] = None,
@@ -101,7 +102,7 @@ def learn(
         int | None,
         typer.Option(
             help="Side of the images in pixels. It cannot be changed later.",
-            show_default="224 for a pretrained backbone, otherwise from the images",
+            show_default="what a pretrained backbone was trained on (mostly 224), otherwise from the images",
         ),
     ] = None,
     fit: Annotated[

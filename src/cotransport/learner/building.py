@@ -13,8 +13,10 @@ from cotransport.errors import ConfigError, ModelError
 from cotransport.learner.settings import LearnerSettings, colour_statistics
 from cotransport.learner.state import State
 from cotransport.networks import backbones
+from cotransport.networks.libraries.backbone import check_library
 from cotransport.networks.network import Network
-from cotransport.settings.sections import PRETRAINED_NAMES, Backbone, View, check_backbone_name
+from cotransport.settings.libraries import LARGEST_SIDE, parse_library_name
+from cotransport.settings.sections import PRETRAINED_NAMES, Backbone, View, check_backbone_name, is_pretrained_name
 from cotransport.system.randomness import seeded
 from cotransport.training.task_data import TaskData
 
@@ -31,13 +33,13 @@ def new_network(settings: LearnerSettings, data: TaskData, before: State | None,
     size, images, workers = data.new.images.size, data.new.images, settings.device.workers
     view = View(fit=settings.prediction.fit)
     named = None if isinstance(settings.backbone, nn.Module) else settings.backbone
-    if settings.freeze_backbone and named is not None and named.name not in PRETRAINED_NAMES:
+    if settings.freeze_backbone and named is not None and not is_pretrained_name(named.name):
         raise ConfigError(
             "freeze_backbone: this backbone starts with random weights, which are not worth keeping. Choose "
-            f"{' or '.join(PRETRAINED_NAMES)}, give a torch module with pretrained weights, or freeze the backbone "
-            "after the first task"
+            f"{' or '.join(PRETRAINED_NAMES)}, a network of another library such as timm:NAME, give a torch module "
+            "with pretrained weights, or freeze the backbone after the first task"
         )
-    if named is not None and named.name in PRETRAINED_NAMES:
+    if named is not None and is_pretrained_name(named.name):
         if settings.normalisation != "images":
             raise ConfigError(f"normalisation: {named.name} brings its own. Leave it out")
         if settings.freeze_backbone and named.dimension is not None:
@@ -69,11 +71,17 @@ def restored_network(
 ) -> Network:
     """A network with stored weights. A backbone that is larger than the weights is refused before it is built."""
     is_module = isinstance(settings.backbone, nn.Module)
+    if isinstance(settings.backbone, Backbone):
+        check_library(settings.backbone)
     try:
         with torch.random.fork_rng():  # building draws random weights, which are then replaced
             if isinstance(settings.backbone, nn.Module):
                 backbone = copy.deepcopy(settings.backbone)
                 dimension = backbones.feature_dimension(backbone, image_size)
+            elif parse_library_name(settings.backbone.name) is not None:
+                backbone = backbones.rebuild(settings.backbone, image_size, tensors)
+                dimension = backbones.feature_dimension(backbone, min(image_size, LARGEST_SIDE))
+                backbones.check_numbers(classes * dimension, tensors)
             else:
                 _check_size(settings.backbone, tensors, classes)
                 backbone = backbones.build(settings.backbone, image_size)
@@ -96,11 +104,10 @@ def restored_network(
 
 
 def _check_size(backbone: Backbone, stored: Mapping[str, Tensor], classes: int) -> None:
-    """Raise an error if a backbone and its head would be larger than the stored weights."""
+    """Raise an error if a built-in backbone and its head would be larger than the stored weights."""
     check_backbone_name(backbone)
     smallest = backbones.fewest_weights(backbone) + classes * backbones.output_dimension(backbone)
-    if smallest > sum(tensor.numel() for tensor in stored.values()):
-        raise ModelError("the weights do not fit the network, which is larger. Restore the model from a backup")
+    backbones.check_numbers(smallest, stored)
 
 
 def _backbone(settings: LearnerSettings, image_size: int) -> nn.Module:

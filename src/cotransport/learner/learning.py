@@ -80,7 +80,8 @@ def _next_state(
     if method.needs_fixed_features and not settings.freeze_backbone:
         raise ConfigError(
             f"method: {method.title} keeps sums of features and no images, so the backbone must not change. Choose a "
-            f"pretrained one ({' or '.join(PRETRAINED_NAMES)}) and freeze it: freeze_backbone, or learn --freeze"
+            f"pretrained one ({', '.join(PRETRAINED_NAMES)}, timm:NAME, ...) and freeze it: freeze_backbone, or learn "
+            "--freeze. To train the backbone, start a new model with another method"
         )
     if method.needs_exemplars:
         _check_exemplars(method, settings.memory, memory, data)

@@ -121,7 +121,7 @@ class LearnerSettings:
         """All settings except the device, as plain values. If the backbone is a module, its value is None."""
         values: dict[str, Any] = {name: getattr(self, name).model_dump(mode="json") for name in SECTIONS}
         values["method"] = self.method.dumped()
-        values["backbone"] = None if isinstance(self.backbone, nn.Module) else self.backbone.model_dump()
+        values["backbone"] = None if isinstance(self.backbone, nn.Module) else self.backbone.model_dump(mode="json")
         values["image_size"], values["seed"] = self.image_size, int(self.seed)
         values["freeze_backbone"] = bool(self.freeze_backbone)
         statistics = colour_statistics(self.normalisation)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from cotransport.learner.building import restored_network
 from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.state import State
 from cotransport.model.snapshot import Snapshot
+from cotransport.networks.backbones import library_record
 from cotransport.settings.sections import Device, Fit, View
 from cotransport.training.feature_cache import DIGEST, FeatureCache
 
@@ -34,7 +35,7 @@ def snapshot_of(state: State, settings: LearnerSettings) -> Snapshot:
         tensors |= found
         shared = {*found, *(name for name in tensors if name.startswith(_BACKBONE))}
     return Snapshot(
-        settings.plain(),
+        _plain_settings(state, settings),
         state.classes,
         state.task_sizes,
         state.image_size,
@@ -42,6 +43,15 @@ def snapshot_of(state: State, settings: LearnerSettings) -> Snapshot:
         state.memory,
         shared=frozenset(shared),
     )
+
+
+def _plain_settings(state: State, settings: LearnerSettings) -> dict[str, Any]:
+    """The settings as plain values, with all that is needed to build the network again."""
+    values = settings.plain()
+    record = None if values["backbone"] is None else library_record(state.network.backbone)
+    if record is not None:
+        values["backbone"]["library"] = record.model_dump(mode="json")
+    return values
 
 
 def restored(

@@ -18,6 +18,9 @@ STEPS_PER_EPOCH = 16
 """Steps in an epoch, at least, before the batch size is doubled."""
 LEARNING_RATE = 0.4
 """Peak learning rate of a fresh network at batch size 128. It is scaled with the batch size."""
+FINE_TUNED_RATE, FINE_TUNED_EPOCHS = LEARNING_RATE / 10, 5
+"""The same for a pretrained network that is trained too, and its epochs. Larger steps, and more of them, would undo
+what it has learned from far more images."""
 IMAGES_CHECKED = 64
 """Images, at most, that are checked for colour."""
 
@@ -30,18 +33,21 @@ def largest_side(is_large: bool) -> int:
     return LARGEST_SIDE if is_large else IN_MEMORY_SIDE
 
 
-def suggest(data: LabelledImages, exemplars: int, *, is_gpu: bool) -> dict[str, Any]:
-    """Settings, by section, for a lesson with these images and `exemplars` exemplars of known classes."""
+def suggest(data: LabelledImages, exemplars: int, *, is_gpu: bool, is_fine_tuned: bool = False) -> dict[str, Any]:
+    """Settings, by section, for a lesson with these images and `exemplars` exemplars of known classes.
+
+    is_fine_tuned : whether the backbone is pretrained, and trained too.
+    """
     images = len(data) + exemplars
     batch_size = 2 ** min(7, max(4, int(math.log2(max(1, images / STEPS_PER_EPOCH)))))
     epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(STEPS * batch_size / images)))
-    rate = LEARNING_RATE * batch_size / 128
+    rate = (FINE_TUNED_RATE if is_fine_tuned else LEARNING_RATE) * batch_size / 128
     return {
         "method": "coil-tuned",
         "backbone": "resnet18" if is_gpu else "fast",
         "memory": {"per_class": 50},
         "schedule": {
-            "epochs": epochs,
+            "epochs": FINE_TUNED_EPOCHS if is_fine_tuned else epochs,
             "batch_size": batch_size,
             "learning_rate": rate,
             "later_learning_rate": rate / 2,

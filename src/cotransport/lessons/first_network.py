@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from torch import nn
+
 from cotransport.data import LabelledImages
 from cotransport.jobs import JobRecord, Listener
 from cotransport.learner.choice import PRETRAINED, PRETRAINED_SIDE, SMALLEST_SIDE, Trial, may_suit, try_networks
+from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.suggestions import largest_side, suggest
-from cotransport.lessons.options import LessonOptions, is_pretrained, lesson_settings
+from cotransport.lessons.options import LessonOptions, is_pretrained, lesson_settings, named_backbone
 from cotransport.methods import make_method
+from cotransport.networks.libraries.backbone import published
+from cotransport.settings.libraries import parse_library_name
 from cotransport.training.feature_cache import FeatureCache
 from cotransport.training.loop import TrainingControl
 
@@ -28,6 +33,8 @@ class NetworkChoice(NamedTuple):
     """Settings that replace the usual suggestions."""
     features: FeatureCache | None = None
     """Features that the trial has computed."""
+    is_fine_tuned: bool = False
+    """Whether it is pretrained, and trained too."""
 
 
 def choose_network(
@@ -54,7 +61,11 @@ def choose_network(
         if train.images.size >= SMALLEST_SIDE:
             listener.note(HINT)
         return own
-    pretrained = NetworkChoice(size or PRETRAINED_SIDE, _fixed(chosen))
+    seen = _published_input(chosen.get("backbone"))
+    is_fine_tuned = chosen.get("freeze_backbone") is False
+    pretrained = NetworkChoice(
+        size or seen.image_size, {**_fixed(chosen), **seen.suggestion}, is_fine_tuned=is_fine_tuned
+    )
     if wants_pretrained or size is not None or _needs_fixed_features(chosen):
         return pretrained
     if unfinished is not None:
@@ -89,6 +100,28 @@ def _choose_by_trial(
         if trial.prefers_scratch:
             return own
     return pretrained._replace(features=features)
+
+
+def later_network(settings: LearnerSettings, image_size: int, chosen: Mapping[str, Any]) -> NetworkChoice:
+    """The network of a model that exists already: its own."""
+    named = settings.backbone
+    seen = {} if isinstance(named, nn.Module) or named.library is None else _crop(named.library.crop)
+    is_frozen = chosen.get("freeze_backbone", settings.freeze_backbone)
+    is_trained = not isinstance(named, nn.Module) and is_pretrained(named) and not is_frozen
+    return NetworkChoice(image_size, seen, is_fine_tuned=is_trained)
+
+
+def _published_input(backbone: object) -> NetworkChoice:
+    """The images that the weights of a pretrained network were trained on, by default those of the usual network."""
+    name = PRETRAINED if backbone is None else named_backbone(backbone).name
+    if parse_library_name(name) is None:
+        return NetworkChoice(PRETRAINED_SIDE)
+    found = published(name)
+    return NetworkChoice(found.image_size, _crop(found.crop))
+
+
+def _crop(share: float) -> dict[str, Any]:
+    return {"prediction": {"crop": share}}
 
 
 def _needs_fixed_features(chosen: Mapping[str, Any]) -> bool:

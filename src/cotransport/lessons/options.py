@@ -10,7 +10,6 @@ from cotransport.errors import ConfigError, ModelError
 from cotransport.learner.settings import SECTIONS, LearnerSettings
 from cotransport.model.snapshot import Snapshot
 from cotransport.settings.sections import (
-    PRETRAINED_NAMES,
     STRONG,
     Backbone,
     Device,
@@ -18,6 +17,7 @@ from cotransport.settings.sections import (
     PredictionSettings,
     Schedule,
     check_backbone_name,
+    is_pretrained_name,
 )
 from cotransport.settings.validation import nearest, validated
 
@@ -125,7 +125,7 @@ def named_backbone(value: object) -> Backbone:
 
 def is_pretrained(backbone: object) -> bool:
     """Whether a chosen backbone starts with pretrained weights; False if none is chosen."""
-    return backbone is not None and named_backbone(backbone).name in PRETRAINED_NAMES
+    return backbone is not None and is_pretrained_name(named_backbone(backbone).name)
 
 
 def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -149,6 +149,7 @@ def _check_fixed(before: Snapshot, chosen: Mapping[str, Any]) -> None:
             "for another fit"
         )
     own = before.settings.get("backbone")
-    if "backbone" in chosen and own is not None and named_backbone(chosen["backbone"]) != named_backbone(own):
-        name = named_backbone(own).name
-        raise ConfigError(f"backbone: this model keeps {name}. Start a new model for another backbone")
+    if "backbone" in chosen and own is not None:
+        pair = [named_backbone(one).model_copy(update={"library": None}) for one in (chosen["backbone"], own)]
+        if pair[0] != pair[1]:
+            raise ConfigError(f"backbone: this model keeps {pair[1].name}. Start a new model for another backbone")

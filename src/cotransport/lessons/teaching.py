@@ -27,7 +27,7 @@ from cotransport.learner.state import State
 from cotransport.learner.suggestions import suggest
 from cotransport.lessons.comparison import compare, report_of
 from cotransport.lessons.duplicates import without_copies
-from cotransport.lessons.first_network import NetworkChoice, choose_network
+from cotransport.lessons.first_network import choose_network, later_network
 from cotransport.lessons.images import divide, merge_held_out, open_lesson_source, resized
 from cotransport.lessons.options import LessonOptions, lesson_fit, lesson_settings, merge_choices
 from cotransport.lessons.records import (
@@ -190,11 +190,13 @@ def _prepare(
             divided.train, chosen, options, unfinished if same else None, is_gpu=is_gpu, listener=listener
         )
     else:
-        network = NetworkChoice(model.snapshot.image_size)
+        assert model.settings is not None
+        network = later_network(model.settings, model.snapshot.image_size, chosen)
     train, test = (resized(part, network.image_size, fit) for part in divided)
     seen = (part and resized(part, network.image_size, fit) for part in images)
     exemplars = 0 if model.snapshot is None else len(model.snapshot.memory)
-    suggestion = {**suggest(train, exemplars, is_gpu=is_gpu), **network.suggestion}
+    usual = suggest(train, exemplars, is_gpu=is_gpu, is_fine_tuned=network.is_fine_tuned)
+    suggestion = {**usual, **network.suggestion}
     settings = lesson_settings(model.settings, chosen, suggestion, options.device)
     if options.max_forgetting is not None and model.snapshot is not None and not len(model.held_out):
         raise ConfigError(

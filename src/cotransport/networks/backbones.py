@@ -1,22 +1,25 @@
 """Networks that map images to feature vectors. They know nothing of classes.
 
-A backbone is any module that maps normalised images (n, 3, h, w) to features (n, d). `build` makes the built-in ones.
+A backbone is any module that maps normalised images (n, 3, h, w) to features (n, d). `build` makes those with a name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cotransport.errors import ConfigError
+from cotransport.errors import ConfigError, ModelError
 from cotransport.networks import efficientnet_lite
 from cotransport.networks.efficientnet_lite import VARIANTS, EfficientNetLite
 from cotransport.networks.fast_net import FastNet
+from cotransport.networks.libraries import backbone as libraries
+from cotransport.networks.libraries.backbone import LibraryBackbone
 from cotransport.networks.resnet import cifar_resnet, resnet18
+from cotransport.settings.libraries import LARGEST_SIDE, LibraryRecord
 from cotransport.settings.sections import Backbone, check_backbone_name
 
 
@@ -41,9 +44,39 @@ BACKBONES: dict[str, Callable[[Backbone, int], nn.Module]] = {
 
 
 def build(settings: Backbone, image_size: int) -> nn.Module:
-    """The built-in backbone that the settings name, for images of this size."""
+    """The backbone that the settings name, for images of this size. Another library's has its published weights."""
     check_backbone_name(settings)
-    backbone = BACKBONES[settings.name](settings, image_size)
+    if settings.name in BACKBONES:
+        return _with_dimension(BACKBONES[settings.name](settings, image_size), settings, image_size)
+    return _with_dimension(libraries.load(settings), settings, image_size)
+
+
+def rebuild(settings: Backbone, image_size: int, stored: Mapping[str, Tensor]) -> nn.Module:
+    """The backbone of a saved model from another library, with random weights. Nothing is downloaded.
+
+    stored : the model's weights. A network that is larger is refused before it is built.
+    """
+    if settings.library is None:
+        raise ConfigError(f"backbone.library: missing, so {settings.name} cannot be built again")
+    backbone, size = libraries.build(settings.library, stored), min(image_size, LARGEST_SIDE)
+    if settings.dimension is not None:
+        check_numbers(settings.dimension * feature_dimension(backbone, size), stored)
+    return _with_dimension(backbone, settings, size)
+
+
+def check_numbers(least: int, stored: Mapping[str, Tensor]) -> None:
+    """Raise a ModelError if a network has at least this many numbers, and fewer are stored."""
+    if least > sum(tensor.numel() for tensor in stored.values()):
+        raise ModelError("the weights do not fit the network, which is larger. Restore the model from a backup")
+
+
+def library_record(backbone: nn.Module) -> LibraryRecord | None:
+    """What a saved model must keep of a backbone from another library; None for any other backbone."""
+    return next((module.record for module in backbone.modules() if isinstance(module, LibraryBackbone)), None)
+
+
+def _with_dimension(backbone: nn.Module, settings: Backbone, image_size: int) -> nn.Module:
+    """The backbone, with the layers that `dimension` adds."""
     if settings.dimension is None:
         return backbone
     width = feature_dimension(backbone, image_size)
@@ -70,6 +103,9 @@ def _own_dimension(settings: Backbone) -> int:
 
 def load_pretrained(backbone: nn.Module, settings: Backbone) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
     """Load the published weights of a new backbone, if it has any; returns the normalisation that they expect."""
+    record = library_record(backbone)
+    if record is not None:  # the library has loaded them
+        return record.mean, record.deviation
     for module in backbone.modules():
         if isinstance(module, EfficientNetLite):
             efficientnet_lite.load_weights(module, settings.name)
@@ -106,7 +142,7 @@ def feature_dimension(backbone: nn.Module, image_size: int) -> int:
     try:
         with torch.no_grad():
             features = backbone(torch.zeros(1, 3, image_size, image_size, device=parameter.device))
-    except RuntimeError as error:
+    except (RuntimeError, ValueError, AssertionError) as error:  # some libraries raise the latter two
         raise ConfigError(f"backbone: does not take images of {image_size} x {image_size} pixels ({error})") from None
     backbone.train(training)
     if not isinstance(features, Tensor) or features.ndim != 2:

