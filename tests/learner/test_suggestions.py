@@ -41,6 +41,13 @@ def test_batches_grow_with_the_images(images: int, batch: int) -> None:
     assert schedule["learning_rate"] == 2 * schedule["later_learning_rate"] == 0.4 * batch / 128
 
 
+def test_a_pretrained_network_is_trained_in_few_small_steps() -> None:
+    usual, careful = (suggest(blobs(2, 2), 0, is_gpu=False, is_fine_tuned=it)["schedule"] for it in (False, True))
+    assert careful["epochs"] == 5
+    assert careful["learning_rate"] == pytest.approx(usual["learning_rate"] / 10)
+    assert careful["later_learning_rate"] == careful["learning_rate"] / 2
+
+
 def test_grey_images_are_not_mirrored() -> None:
     data = blobs(2, 4)
     assert not is_grey(data)

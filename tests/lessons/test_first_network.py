@@ -12,6 +12,7 @@ from PIL import Image
 
 from cotransport import IncrementalClassifier
 from cotransport.data import LabelledImages
+from cotransport.errors import ConfigError
 from cotransport.jobs import NullListener
 from cotransport.learner import choice
 from cotransport.learner.choice import Trial, may_suit
@@ -20,7 +21,8 @@ from cotransport.lessons.options import LessonOptions
 from cotransport.networks.efficientnet_lite import is_installed
 from cotransport.settings.sections import Device, View
 from tests.conftest import blobs
-from tests.lessons.helpers import StopAfterAnEpoch, Stopped, learn
+from tests.lessons.helpers import StopAfterAnEpoch, Stopped, learn, write
+from tests.networks.libraries.helpers import hub_cache, install_timm, publish_on_timms_hub
 
 CPU = Device(accelerator="cpu")
 installed = pytest.mark.skipif(
@@ -193,3 +195,53 @@ class TestTrial:
         assert "a network trained from scratch" in heard.notes[0]
         assert "so the model is trained from scratch" in heard.notes[0]
         assert facts(tmp_path / "m")[0] == "fast"
+
+
+class TestAnotherLibrarysNetwork:
+    """Lessons on a network of a stand-in for timm."""
+
+    @pytest.fixture(autouse=True)
+    def timm(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        install_timm(monkeypatch)
+        publish_on_timms_hub(monkeypatch, tmp_path / "hub")
+
+    @staticmethod
+    def lesson(folder: Path, number: int, **chosen: Any) -> IncrementalClassifier:
+        """The classifier after a lesson on two more classes."""
+        data = write(blobs(2, 10, first=2 * number, seed=number), folder / f"data {number}")
+        learn(folder / "m", data, LessonOptions(chosen, device=CPU))
+        return IncrementalClassifier.load(folder / "m", device=CPU)
+
+    def test_it_stays_fixed_and_sees_images_as_its_library_says(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first = self.lesson(tmp_path, 0, backbone="timm:tiny.a1")
+        assert facts(tmp_path / "m") == ("timm:tiny.a1", "analytic", True, 16)
+        assert first.prediction.crop == 0.5
+        hub_cache(monkeypatch, tmp_path / "empty hub", "timm/tiny.a1", "main")  # later lessons need no download
+        second = self.lesson(tmp_path, 1, backbone="timm:tiny.a1")
+        assert facts(tmp_path / "m") == ("timm:tiny.a1", "analytic", True, 16)
+        assert (second.prediction.crop, len(second.classes_)) == (0.5, 4)
+        with pytest.raises(ConfigError, match=r"backbone: this model keeps timm:tiny\.a1"):
+            self.lesson(tmp_path, 2, backbone="timm:tiny")
+
+    def test_it_is_trained_carefully_if_asked_to(self, tmp_path: Path) -> None:
+        first = self.lesson(tmp_path, 0, backbone="timm:tiny.a1", freeze_backbone=False)
+        assert (first.schedule.epochs, first.schedule.learning_rate) == (5, 0.04 * 16 / 128)
+        assert facts(tmp_path / "m") == ("timm:tiny.a1", "coil-tuned", False, 16)
+
+    def test_a_later_lesson_may_train_what_was_fixed(self, tmp_path: Path) -> None:
+        first = self.lesson(tmp_path, 0, backbone="timm:tiny.a1", method="coil-tuned", schedule={"batch_size": 16})
+        assert first.freeze_backbone
+        second = self.lesson(tmp_path, 1, freeze_backbone=False)
+        assert (second.schedule.epochs, second.schedule.later_learning_rate) == (5, 0.02 * 16 / 128)
+        weights = [clf.state_.network.state_dict()["backbone.network.conv1.weight"] for clf in (first, second)]
+        assert not torch.equal(*weights)
+        third = self.lesson(tmp_path, 2)
+        assert (third.schedule.epochs, third.freeze_backbone) == (5, False)
+
+    def test_sums_of_features_do_not_let_it_be_trained(self, tmp_path: Path) -> None:
+        self.lesson(tmp_path, 0, backbone="timm:tiny.a1")
+        with pytest.raises(ConfigError, match=r"the backbone must not change.*start a new model with another method"):
+            self.lesson(tmp_path, 1, freeze_backbone=False)
+        assert len(self.lesson(tmp_path, 1).classes_) == 4  # nothing is left of it
