@@ -292,9 +292,7 @@ def _arrivals(store: ModelStore, ancestors: Sequence[Version]) -> dict[Label, in
         classes = store.facts(records[version.number]).classes
         earlier = dict(zip(classes, before, strict=True)) if len(classes) == len(before) else {}
         is_known = version.parent is None or version.parent == last
-        for name in classes:
-            if name not in found:
-                first = version.number if is_known or str(name) in version.new_classes else None
-                found[name] = found.get(earlier.get(name, name), first)
+        first = {name: version.number if is_known or str(name) in version.new_classes else None for name in classes}
+        found = {name: found.get(name, found.get(earlier.get(name, name), first[name])) for name in classes}
         before, last = classes, version.number
     return found
