@@ -27,3 +27,10 @@ def test_every_bundled_recipe_is_described() -> None:
     for name, description in descriptions.items():
         assert description
         assert description == load_recipe(name).description
+
+
+def test_descriptions_fit_on_a_line_and_say_how_long_it_takes() -> None:
+    for group in bundled_groups().values():
+        for summary in group.values():
+            assert 0 < len(summary.shows) <= 80
+            assert 0 < len(summary.takes) <= 30

@@ -49,6 +49,22 @@ def test_a_method_that_is_not_in_a_recipe() -> None:
         recipes_of("ablation", fast=True, methods=["bic"])
 
 
+def test_everything_but_imagenet_has_a_fast_version() -> None:
+    for name, known in REPRODUCTIONS.items():
+        if name != "imagenet":
+            fast = recipes_of(name, fast=True)
+            assert [recipe.name for recipe in fast] == [f"{recipe}-fast" for recipe in known.recipes]
+            usual = recipes_of(name)
+            assert [recipe.stream for recipe in fast] == [recipe.stream for recipe in usual]
+            assert [recipe.memory for recipe in fast] == [recipe.memory for recipe in usual]
+
+
+def test_the_published_numbers_are_those_of_table_1() -> None:
+    averages = {title: [PAPER[f"cifar100-b0-{tasks}"][title] for tasks in (2, 5, 10, 20)] for title in ("BiC", "COIL")}
+    assert averages == {"BiC": [69.16, 65.09, 62.79, 59.12], "COIL": [69.64, 68.26, 65.48, 62.98]}
+    assert all(values["COIL"] == max(values.values()) for values in PAPER.values())  # as the paper says
+
+
 def test_a_table_without_a_fast_version() -> None:
     with pytest.raises(ConfigError, match="no fast version of imagenet"):
         recipes_of("imagenet", fast=True)

@@ -97,12 +97,18 @@ def recipes() -> None:
     """List the bundled recipes by topic."""
     from cotransport.experiments.bundled import bundled_groups
 
-    table = Table("recipe", "what it runs", box=None, header_style="bold")
+    table = Table("recipe", "what it runs", "time", box=None, header_style="bold")
     for title, group in bundled_groups().items():
         table.add_row(f"[bold]{title}[/]")
-        for name, description in group.items():
-            table.add_row(f"  {name}", description)
+        for name, summary in group.items():
+            table.add_row(f"  {name}", *summary)
     out.print(table)
+    out.print(
+        "A recipe that has a -fast version, or is of ImageNet, has the paper's network and schedule itself. Time: one "
+        "seed on one thread, or as stated; estimates where the schedule is the paper's",
+        style="dim",
+        soft_wrap=True,
+    )
 
 
 @app.command(
@@ -177,7 +183,7 @@ def report(
 @app.command(
     epilog="Examples:\n\n"
     "[bold]cotransport visualize[/]  the digits 0, 1 and 2, and what 3 and 4 are built from\n\n"
-    "[bold]cotransport visualize cifar100-boundary[/]  the classes of the paper's figure\n\n"
+    "[bold]cotransport visualize cifar100-boundary-fast[/]  the classes of the paper's figure\n\n"
     "[bold]cotransport visualize --data photos --old cat,dog --new tiger,wolf[/]  your own images"
 )
 def visualize(

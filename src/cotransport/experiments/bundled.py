@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from importlib import resources
 from pathlib import Path
+from typing import NamedTuple
 
 from cotransport.settings.safe_yaml import parse_yaml
 
@@ -25,18 +26,28 @@ def bundled_recipes() -> dict[str, Path]:
 
 
 def bundled_descriptions() -> dict[str, str]:
-    """What each bundled recipe runs, in a sentence."""
+    """What each bundled recipe runs and, after a semicolon, how long it takes."""
     texts = {name: path.read_text(encoding="utf-8") for name, path in bundled_recipes().items()}
     return {name: str(parse_yaml(text).get("description", "")) for name, text in texts.items()}
 
 
-def bundled_groups() -> dict[str, dict[str, str]]:
-    """The descriptions in groups. Within a group, the fewest tasks come first, and a fast version after its recipe."""
-    groups: dict[str, dict[str, str]] = {title: {} for title in GROUPS}
+class Summary(NamedTuple):
+    """The two halves of a bundled recipe's description."""
+
+    shows: str
+    """What the recipe runs."""
+    takes: str
+    """How long it takes."""
+
+
+def bundled_groups() -> dict[str, dict[str, Summary]]:
+    """The recipes in groups. Within a group, the fewest tasks come first, and a fast version after its recipe."""
+    groups: dict[str, dict[str, Summary]] = {title: {} for title in GROUPS}
     descriptions = bundled_descriptions()
     for name in sorted(descriptions, key=_natural):
         title = next(title for title, pattern in GROUPS.items() if re.fullmatch(pattern, name))
-        groups[title][name] = descriptions[name]
+        shows, _, takes = descriptions[name].removesuffix(".").rpartition("; ")
+        groups[title][name] = Summary(shows, takes)
     return groups
 
 
