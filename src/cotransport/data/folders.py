@@ -119,20 +119,17 @@ def class_files(folder: Path, classes: Sequence[Label], root: Path | None) -> La
         own = folders[name]
         below = visible_files(own, root)
         images = [file for file in below if is_image(file)]
-        unreadable += [own / file for file in below if remedy(file)]
-        ignored += [own / file for file in below if not is_image(file) and not remedy(file)]
-        if not images and unreadable and unreadable[-1].is_relative_to(own):
-            raise DataError(
-                f"{own}: has no images that can be read. {unreadable[-1].name}: {remedy(str(unreadable[-1]))}"
-            )
+        others = [own / file for file in below if not is_image(file)]
         if not images:
-            raise DataError(f"{own}: has no images. Add some, or remove this class from all folders")
+            raise _no_images(own, others)
+        unreadable += [file for file in others if remedy(file.name)]
+        ignored += [file for file in others if not remedy(file.name)]
         files.names += [f"{own.name}/{file}" for file in images]
         labels += [number] * len(images)
     if unreadable:
         warnings.warn(
             f"{folder}: left out {len(unreadable)} file{'s' if len(unreadable) > 1 else ''}, such as {unreadable[0]}: "
-            f"{remedy(str(unreadable[0]))}",
+            f"{remedy(unreadable[0].name)}",
             CotransportWarning,
             stacklevel=2,
         )
@@ -144,3 +141,11 @@ def class_files(folder: Path, classes: Sequence[Label], root: Path | None) -> La
             stacklevel=2,
         )
     return LabelledFiles(files, torch.tensor(labels))
+
+
+def _no_images(folder: Path, files: Sequence[Path]) -> DataError:
+    """The error for a class whose files are none that can be read."""
+    for file in files:
+        if (needed := remedy(file.name)) is not None:
+            return DataError(f"{folder}: has no images that can be read. {file.name}: {needed}")
+    return DataError(f"{folder}: has no images. Add some, or remove this class from all folders")

@@ -116,32 +116,35 @@ def _metadata(state: State, settings: PredictionSettings) -> dict[str, Any]:
 def _steps(size: int, share: float, fit: Fit) -> list[str]:
     """The steps from an image file to the network's input, to the pixel: what `data.decoding` does."""
     draft = draft_side(size, share)
-    if fit == "crop":
-        cut = f"crop the central square: side = floor({share!r} * min(width, height) + 0.5)"
-    else:
-        cut = f"crop the central part: w = floor({share!r} * width + 0.5), h = floor({share!r} * height + 0.5)"
-    w, h = ("side", "side") if fit == "crop" else ("w", "h")
-    cut += f", all at least 1; left = floor((width - {w}) / 2), top = floor((height - {h}) / 2)"
-    scaled = f"resize it to {size} x {size} pixels"
-    if fit == "pad":
-        scaled = (
-            f"resize it so that the longer side is {size}, the other one floor({size} * shorter / longer + 0.5), at "
-            "least 1"
-        )
-    scaled += " with Pillow's BILINEAR filter (antialiased; reducing_gap=None)"
-    if fit == "pad":
-        scaled += (
-            f"; paste it onto a {size} x {size} square of the colour {GREY}: left = floor(({size} - width) / 2), top = "
-            f"floor(({size} - height) / 2)"
-        )
     return [
         f"decode the first frame, a JPEG after Pillow's draft('RGB', ({draft}, {draft})), which takes 1/2, 1/4 or 1/8 "
         f"of the resolution as long as both sides keep {draft} pixels; keep the upper 8 bits of 16-bit values, blend "
         "transparent parts with white, convert to RGB; turn it as the EXIF orientation says",
-        cut,
-        scaled,
+        f"crop the central part: {_central_part(share, fit)}, each at least 1; left = floor((width - w) / 2), top = "
+        "floor((height - h) / 2)",
+        f"resize it to {_scaled_size(size, fit)} with Pillow's BILINEAR filter (antialiased; reducing_gap=None)"
+        + (_border(size) if fit == "pad" else ""),
         "give uint8 from 0 to 255, (n, height, width, 3); the network normalises them itself",
     ]
+
+
+def _central_part(share: float, fit: Fit) -> str:
+    if fit == "crop":
+        return f"w = h = floor({share!r} * min(width, height) + 0.5)"
+    return f"w = floor({share!r} * width + 0.5), h = floor({share!r} * height + 0.5)"
+
+
+def _scaled_size(size: int, fit: Fit) -> str:
+    if fit != "pad":
+        return f"{size} x {size} pixels"
+    return f"W = floor({size} * w / max(w, h) + 0.5), H = floor({size} * h / max(w, h) + 0.5), each at least 1,"
+
+
+def _border(size: int) -> str:
+    return (
+        f"; paste it onto a square of {size} x {size} pixels of the colour {GREY} at left = floor(({size} - W) / 2), "
+        f"top = floor(({size} - H) / 2)"
+    )
 
 
 def _text(value: object) -> str:
