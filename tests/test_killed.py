@@ -14,12 +14,16 @@ from typing import Any
 import pytest
 
 from cotransport import IncrementalClassifier
+from cotransport.data.fingerprint import image_digest
+from cotransport.lessons.image_removal import remove_images
 from cotransport.lessons.information import describe
 from cotransport.lessons.options import LessonOptions
+from cotransport.lessons.ownership import check
 from cotransport.lessons.teaching import learn
 from cotransport.model.store import ModelStore
-from cotransport.settings.sections import Device
-from tests.conftest import blobs
+from cotransport.settings.sections import Budget, Device
+from cotransport.training.feature_cache import digests_of
+from tests.conftest import blobs, classifier
 from tests.experiments.helpers import comparable, run_digits
 from tests.lessons.helpers import write
 
@@ -139,6 +143,35 @@ def test_a_reader_never_sees_half_a_version(tmp_path: Path) -> None:
         writer.kill()
         writer.join()
     assert len(versions) > 3
+
+
+def test_a_killed_removal_leaves_the_old_model_or_the_new_one(tmp_path: Path) -> None:
+    model, context, moments = tmp_path / "model", multiprocessing.get_context("fork"), random.Random(3)
+    clf = classifier("replay", memory=Budget(per_class=KILLS))
+    for number in range(2):
+        clf.learn(blobs(2, KILLS, first=2 * number, seed=number)).save(model)
+    images = clf.state_.memory.exemplars[0]
+    digests = [image_digest(images.item(index)) for index in range(KILLS)]
+    took = seconds(remove_image, model, digests[0])
+    outcomes = set()
+    for digest in digests[1:]:
+        process = context.Process(target=remove_image, args=(model, digest))
+        process.start()
+        process.join(moments.uniform(0, 2 * took))
+        process.kill()
+        process.join()
+        assert check(model) == []
+        stored = [digest in digests_of(ModelStore(model).read(version).memory.exemplars[0]) for version in (1, 2)]
+        assert stored in ([True, True], [False, False])
+        outcomes.add(stored[0])
+        if stored[0]:
+            remove_image(model, digest)
+    assert outcomes == {True, False}
+    assert [len(ModelStore(model).read(version).memory.exemplars[0]) for version in (1, 2)] == [0, 0]
+
+
+def remove_image(model: Path, digest: bytes) -> None:
+    remove_images(model, [digest.hex()])
 
 
 def save_for_ever(model: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +17,9 @@ from cotransport.lessons.ownership import check, rename
 from cotransport.lessons.removal import remove
 from cotransport.model.store import ModelStore
 from cotransport.settings.sections import Device
-from cotransport.system import files
 from tests.conftest import blobs, classifier
 from tests.lessons.helpers import image_bytes, learn, stop_after_an_epoch, write
+from tests.model.helpers import full_disk
 
 TEST = blobs(4, 5, seed=7)
 KEPT = [0, 2, 3]
@@ -175,16 +174,3 @@ def test_analytic_gives_nearly_the_classifier_that_never_learned_the_class(tmp_p
     torch.testing.assert_close(after.scores(TEST).head, clf.scores(TEST).head[:, KEPT])
     test = blobs(4, 20, seed=9).select_classes(KEPT)
     assert after.score(test) == never.score(test) == 1
-
-
-def full_disk(patch: pytest.MonkeyPatch, syncs: int) -> None:
-    """Let every sync of a file fail after some."""
-    done, sync = [0], files.os.fsync
-
-    def fsync(descriptor: int) -> None:
-        done[0] += 1
-        if done[0] > syncs:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        sync(descriptor)
-
-    patch.setattr(files.os, "fsync", fsync)

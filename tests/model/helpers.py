@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from cotransport.data import EncodedImages, Images, PixelImages
@@ -13,6 +15,7 @@ from cotransport.data.memory import Memory
 from cotransport.model.manifest import seal
 from cotransport.model.snapshot import Snapshot
 from cotransport.model.store import ModelStore
+from cotransport.system import files
 from cotransport.system.files import checksum
 
 
@@ -75,3 +78,16 @@ def accept(model: Path, path: Path) -> None:
     else:
         manifest["versions"][int(path.parent.name) - 1]["files"][path.name] = record
     change_manifest(model, **manifest)
+
+
+def full_disk(patch: pytest.MonkeyPatch, syncs: int) -> None:
+    """Let every sync of a file or folder fail after some. Every file is synced before it counts."""
+    done, sync = [0], files.os.fsync
+
+    def fsync(descriptor: int) -> None:
+        done[0] += 1
+        if done[0] > syncs:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    patch.setattr(files.os, "fsync", fsync)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gzip
 import io
 import json
@@ -23,10 +22,9 @@ from cotransport.model import archive
 from cotransport.model.archive import read_archive, write_archive
 from cotransport.model.manifest import seal
 from cotransport.model.store import ModelStore
-from cotransport.system import files
 from tests.conftest import blobs
 from tests.helpers import Killed
-from tests.model.helpers import change_manifest, damage, pixels, snapshot, store_with
+from tests.model.helpers import change_manifest, damage, full_disk, pixels, snapshot, store_with
 
 Members = list[tuple[tarfile.TarInfo, bytes]]
 
@@ -113,15 +111,11 @@ class TestWriting:
         self, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "m.tar").write_text("earlier")
-        monkeypatch.setattr(files.os, "fsync", _no_space)
+        full_disk(monkeypatch, 0)
         with pytest.raises(StorageError, match="No space left on device"):
             write_archive(small, tmp_path / "m.tar")
         assert (tmp_path / "m.tar").read_text() == "earlier"
         assert not (tmp_path / ".m.tar.part").exists()
-
-
-def _no_space(descriptor: int) -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def plain_file(name: str, content: bytes) -> tuple[tarfile.TarInfo, bytes]:
@@ -297,16 +291,8 @@ class TestReading:
         self, fails_at: int, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         write_archive(small, tmp_path / "m.tar")
-        done, sync = [0], files.os.fsync
-
-        def fsync(descriptor: int) -> None:
-            done[0] += 1
-            if done[0] > fails_at:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            sync(descriptor)
-
         with monkeypatch.context() as patch:
-            patch.setattr(files.os, "fsync", fsync)
+            full_disk(patch, fails_at)
             with pytest.raises(StorageError, match="No space left on device"):
                 read_archive(tmp_path / "m.tar", tmp_path / "copy")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["m.tar", "small"]

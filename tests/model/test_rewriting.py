@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from dataclasses import replace
 from functools import partial
@@ -23,7 +22,7 @@ from cotransport.model.snapshot import Snapshot
 from cotransport.model.store import ModelStore
 from cotransport.system import files
 from tests.helpers import Killed
-from tests.model.helpers import accept, change_manifest, damage, pixels, snapshot, store_with, values
+from tests.model.helpers import accept, change_manifest, damage, full_disk, pixels, snapshot, store_with, values
 
 SYNCS = 2 + 2 + 3 * (2 + 5) + 2
 """Files and folders that are synced when the model of `three_versions` is rewritten: each file and its folder; of each
@@ -157,17 +156,9 @@ class TestFaults:
     def test_a_full_disk_at_any_moment_leaves_the_old_folder_or_the_new_one(
         self, fails_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Every file is synced before it counts; the n-th sync fails."""
-        store, done, sync = three_versions(tmp_path / "m"), [0], files.os.fsync
-
-        def fsync(descriptor: int) -> None:
-            done[0] += 1
-            if done[0] > fails_at:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            sync(descriptor)
-
+        store = three_versions(tmp_path / "m")
         with monkeypatch.context() as patch:
-            patch.setattr(files.os, "fsync", fsync)
+            full_disk(patch, fails_at)
             with pytest.raises(StorageError, match="No space left on device"):
                 remove(store, 2)
         # the last two syncs are of the manifest: of the file, and of the folder in which it was renamed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import shutil
 from dataclasses import replace
@@ -26,7 +25,7 @@ from cotransport.model.store import ModelStore
 from cotransport.settings.sections import Backbone, Device, HeadSettings
 from cotransport.system import files
 from tests.conftest import blobs, classifier
-from tests.model.helpers import accept, change_manifest, damage, pixels, snapshot, store_with, values
+from tests.model.helpers import accept, change_manifest, damage, full_disk, pixels, snapshot, store_with, values
 
 SYNCS = 13
 """Files and folders that are synced when a version is written."""
@@ -326,15 +325,7 @@ class TestWriters:
     ) -> None:
         """Every file is synced before it counts; the n-th sync fails."""
         clf = IncrementalClassifier.load(model).learn(blobs(1, 8, first=7))
-        synced, sync = [0], files.os.fsync
-
-        def fsync(descriptor: int) -> None:
-            synced[0] += 1
-            if synced[0] > fails_at:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            sync(descriptor)
-
-        monkeypatch.setattr(files.os, "fsync", fsync)
+        full_disk(monkeypatch, fails_at)
         with pytest.raises(StorageError, match="No space left on device"):
             clf.save(model)
         monkeypatch.undo()

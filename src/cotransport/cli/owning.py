@@ -164,7 +164,9 @@ def remove_image(
     if as_json:
         print_json(removed._asdict() | {"images": [one._asdict() for one in removed.images]})
         return
-    table = Table("removed", "id", "class", "exemplar in versions", "held out in versions", box=None)
+    table = Table(box=None, header_style="bold")
+    for header in ("removed", "id", "class", "exemplar in versions", "held out in versions"):
+        table.add_column(header, overflow="fold")
     for one in removed.images:
         cells = (", ".join(map(str, values)) for values in (one.classes, one.exemplar_in, one.held_out_in))
         table.add_row(*(markup(cell or "–") for cell in (one.given, one.id, *cells)))
