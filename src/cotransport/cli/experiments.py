@@ -72,10 +72,10 @@ def run(
         check_device(chosen.device)
         _show_dry_run(plan(chosen))
         return
-    from cotransport.cli.progress import ConsoleListener
     from cotransport.experiments import run as experiment
     from cotransport.experiments.results import with_other_results
     from cotransport.report import write_report
+    from cotransport.training.display import ConsoleListener
     from cotransport.training.processes import processes_for
 
     folder = folder or Path("runs") / chosen.name
@@ -190,9 +190,9 @@ def visualize(
 
 def draw_boundary_of(recipe: Recipe, folder: Path) -> None:
     """Train a recipe in two dimensions, and draw and print its decision boundaries."""
-    from cotransport.cli.progress import ConsoleListener
     from cotransport.experiments.boundary import boundary
     from cotransport.report.boundary import draw_boundary
+    from cotransport.training.display import ConsoleListener
     from cotransport.training.processes import processes_for
 
     is_first = processes_for(recipe.device).is_first

@@ -77,11 +77,11 @@ def reproduce(
 
 
 def _run(name: str, title: str, recipes: Sequence[Recipe], folder: Path, *, resume: bool, overwrite: bool) -> None:
-    from cotransport.cli.progress import ConsoleListener
     from cotransport.experiments import run as experiment
     from cotransport.experiments.results import with_other_results
     from cotransport.report import write_report
     from cotransport.report.reproduction import write_reproduction
+    from cotransport.training.display import ConsoleListener
     from cotransport.training.processes import processes_for
 
     again = [word for word in sys.argv[1:] if word not in {"--resume", "--overwrite"}]
@@ -120,10 +120,10 @@ def _list() -> None:
 
 def _show_plan(recipes: Sequence[Recipe], folder: Path, tasks: int | None) -> None:
     """What would be run, what is finished, and how long the rest would take."""
-    from cotransport.cli.progress import duration
     from cotransport.experiments.estimate import expected_seconds
     from cotransport.experiments.preparation import runs_of
     from cotransport.experiments.results import RESULT
+    from cotransport.training.display import duration
 
     table = Table("recipe", "methods", "seeds", "runs", "finished", "estimate", box=None, header_style="bold")
     total = 0.0

@@ -15,21 +15,22 @@ from typing import Any
 
 from cotransport import jobs
 from cotransport.data import Label, LabelledImages
+from cotransport.data.duplicates import without_copies
 from cotransport.data.fingerprint import fingerprint
 from cotransport.data.memory import Memory
 from cotransport.data.splits import Splits
 from cotransport.errors import ConfigError, CotransportWarning, ModelError, TrainingError
 from cotransport.jobs import Job, JobRecord, Listener, NullListener
+from cotransport.learner.first_network import NetworkChoice, choose_network
 from cotransport.learner.learning import check_new_classes, learned
 from cotransport.learner.prediction import Predictor
 from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.snapshots import restored, snapshot_of
 from cotransport.learner.state import State
 from cotransport.learner.suggestions import suggest
+from cotransport.learner.wording import lesson_notes
 from cotransport.lessons.chance import likely_loss
 from cotransport.lessons.comparison import Comparison, compare
-from cotransport.lessons.duplicates import without_copies
-from cotransport.lessons.first_network import NetworkChoice, choose_network
 from cotransport.lessons.images import divide, merge_held_out, open_lesson_source, resized
 from cotransport.lessons.options import LessonOptions, lesson_settings, merge_choices
 from cotransport.lessons.records import (
@@ -39,7 +40,6 @@ from cotransport.lessons.records import (
     mean_accuracy,
     read_report,
 )
-from cotransport.lessons.wording import lesson_notes
 from cotransport.model.manifest import VersionRecord
 from cotransport.model.snapshot import Snapshot
 from cotransport.model.store import ModelStore

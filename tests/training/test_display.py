@@ -9,7 +9,7 @@ import time
 import pytest
 from rich.console import Console
 
-from cotransport.cli.progress import ConsoleListener, duration, with_bar
+from cotransport.training.display import ConsoleListener, duration, with_bar
 from cotransport.training.progress import TrainingProgress
 
 

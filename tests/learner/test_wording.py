@@ -9,8 +9,8 @@ from torch import nn
 
 from cotransport.data import LabelledImages
 from cotransport.learner.suggestions import suggest
+from cotransport.learner.wording import lesson_notes
 from cotransport.lessons.options import lesson_settings
-from cotransport.lessons.wording import lesson_notes
 from cotransport.settings.sections import Device
 from tests.conftest import blobs
 from tests.learner.helpers import learner_settings
