@@ -15,10 +15,11 @@ import pytest
 
 from cotransport import jobs
 from cotransport.errors import ConfigError, ModelError, StorageError
-from cotransport.jobs import Job, JobRecord, Listener, NullListener, TrainingRecord
+from cotransport.jobs import Job, JobRecord, TrainingRecord
 from cotransport.model.folder import ModelFolder
 from cotransport.settings.sections import Device
 from cotransport.system import signals
+from cotransport.training.listener import Listener, NullListener
 from cotransport.training.processes import Processes, processes_for
 from cotransport.training.progress import TrainingProgress
 from tests.imports import imported

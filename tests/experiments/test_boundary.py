@@ -9,7 +9,7 @@ from cotransport.errors import ConfigError
 from cotransport.experiments.boundary import Boundary, View, boundary
 from cotransport.experiments.recipe import load_recipe
 from cotransport.experiments.results import Transport
-from cotransport.jobs import NullListener
+from cotransport.training.listener import NullListener
 from tests.conftest import blobs, classifier
 from tests.experiments.helpers import QUICK, Recorder
 

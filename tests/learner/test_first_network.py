@@ -12,12 +12,12 @@ from PIL import Image
 
 from cotransport import IncrementalClassifier
 from cotransport.data import LabelledImages
-from cotransport.jobs import NullListener
 from cotransport.learner import choice, first_network
 from cotransport.learner.choice import Trial, may_suit
 from cotransport.lessons.options import LessonOptions
 from cotransport.networks.efficientnet_lite import is_installed
 from cotransport.settings.sections import Device
+from cotransport.training.listener import NullListener
 from tests.conftest import blobs
 from tests.lessons.helpers import StopAfterAnEpoch, Stopped, learn
 

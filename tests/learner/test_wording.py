@@ -8,9 +8,9 @@ import pytest
 from torch import nn
 
 from cotransport.data import LabelledImages
+from cotransport.learner.lesson_settings import lesson_settings
 from cotransport.learner.suggestions import suggest
 from cotransport.learner.wording import lesson_notes
-from cotransport.lessons.options import lesson_settings
 from cotransport.settings.sections import Device
 from tests.conftest import blobs
 from tests.learner.helpers import learner_settings

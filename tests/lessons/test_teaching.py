@@ -11,13 +11,13 @@ import pytest
 
 from cotransport import IncrementalClassifier
 from cotransport.errors import ConfigError, CotransportWarning, DataError
-from cotransport.jobs import NullListener
 from cotransport.lessons.comparison import evaluate
 from cotransport.lessons.information import describe, rollback
 from cotransport.lessons.options import LessonOptions
 from cotransport.model.store import ModelStore
 from cotransport.networks.network import HeadAlone
 from cotransport.settings.sections import Budget, Device, Schedule
+from cotransport.training.listener import NullListener
 from tests.conftest import blobs, classifier
 from tests.helpers import Passes
 from tests.lessons.helpers import QUICK, choose, image_bytes, learn, write

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from cotransport.cli.console import FLAG, markup, out, resume_hint
+from cotransport.cli.console import FLAG, out, resume_hint
+from cotransport.system.text import markup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

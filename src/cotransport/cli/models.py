@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from cotransport.cli.console import FLAG, err, markup, out, print_json, resume_hint
+from cotransport.cli.console import FLAG, err, out, print_json, resume_hint
 from cotransport.cli.model_output import (
     SHOWN,
     AsJson,
@@ -25,6 +25,7 @@ from cotransport.cli.model_output import (
     trade_off,
 )
 from cotransport.errors import ConfigError, DataError
+from cotransport.system.text import markup
 
 if TYPE_CHECKING:
     from cotransport.lessons.options import LessonOptions

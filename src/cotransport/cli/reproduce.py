@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from cotransport.cli.console import FLAG, markup, out, resume_hint
+from cotransport.cli.console import FLAG, out, resume_hint
 from cotransport.cli.experiments import DataSource, Overrides, Overwrite, Resume, draw_boundary_of
+from cotransport.system.text import markup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

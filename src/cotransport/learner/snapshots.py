@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +20,11 @@ _NETWORK, _BACKBONE, _PLAN = "network.", "network.backbone.", "plan"
 _CROP, _DIGESTS, _FEATURES = "features.crop", "features.{}.digests", "features.{}.values"
 
 
-def snapshot_of(state: State, settings: LearnerSettings) -> Snapshot:
-    """A snapshot of a learner."""
+def snapshot_of(state: State, settings: LearnerSettings, chosen: Mapping[str, Any] | None = None) -> Snapshot:
+    """A snapshot of a learner.
+
+    chosen : the settings that its user has chosen, as plain values; None if that is not known.
+    """
     tensors = {f"{_NETWORK}{name}": tensor for name, tensor in state.network.state_dict().items()}
     if state.plan is not None:
         tensors[_PLAN] = state.plan
@@ -36,7 +40,9 @@ def snapshot_of(state: State, settings: LearnerSettings) -> Snapshot:
         state.image_size,
         tensors,
         state.memory,
+        state.held_out,
         shared=frozenset(shared),
+        chosen=chosen,
     )
 
 
@@ -52,7 +58,14 @@ def restored(
     plan = snapshot.tensors.get(_PLAN)
     features = _feature_cache(snapshot.tensors, network.dimension)
     state = State(
-        snapshot.classes, snapshot.task_sizes, snapshot.image_size, network.eval(), snapshot.memory, plan, features
+        snapshot.classes,
+        snapshot.task_sizes,
+        snapshot.image_size,
+        network.eval(),
+        snapshot.memory,
+        plan,
+        features,
+        snapshot.held_out,
     )
     return state, settings
 

@@ -1,0 +1,87 @@
+"""The settings of a lesson: what the user has chosen, and suggestions for the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cotransport.errors import ConfigError, ModelError
+from cotransport.learner.lesson_settings import lesson_settings, named_backbone
+from cotransport.learner.settings import LearnerSettings
+from cotransport.learner.suggestions import suggest
+from cotransport.settings.sections import Backbone, Budget, Device
+from tests.conftest import blobs
+
+SUGGESTION = suggest(blobs(2, 20), 0, is_gpu=False)
+CPU = Device(accelerator="cpu")
+STORED = LearnerSettings.validate({"method": "replay", "backbone": "resnet8", "seed": 3, "memory": {"per_class": 2}})
+
+
+class TestLessonSettings:
+    def test_a_new_model_gets_what_is_suggested(self) -> None:
+        settings = lesson_settings(None, {}, SUGGESTION, CPU)
+        assert (settings.method.name, settings.backbone) == ("coil-tuned", Backbone(name="fast"))
+        assert settings.schedule.batch_size == SUGGESTION["schedule"]["batch_size"]
+        assert (settings.memory, settings.device, settings.seed) == (Budget(per_class=50), CPU, 0)
+        assert settings.image_size is None
+
+    def test_what_the_user_has_chosen_counts_and_the_rest_is_suggested(self) -> None:
+        chosen = {"method": "wa", "backbone": "resnet8", "seed": 4, "schedule": {"epochs": 3}, "memory": {"total": 9}}
+        settings = lesson_settings(None, chosen, SUGGESTION, CPU)
+        assert (settings.method.name, settings.backbone, settings.seed) == ("wa", Backbone(name="resnet8"), 4)
+        assert settings.schedule.epochs == 3
+        assert settings.schedule.shape == SUGGESTION["schedule"]["shape"]
+        assert settings.memory == Budget(total=9)
+
+    def test_a_model_keeps_what_is_not_chosen_anew(self) -> None:
+        stored = LearnerSettings.validate(
+            {"method": "replay", "backbone": "resnet8", "image_size": 8, "normalisation": "imagenet", "seed": 3}
+        )
+        settings = lesson_settings(stored, {}, SUGGESTION, CPU)
+        for name in ("method", "backbone", "image_size", "normalisation", "seed", "freeze_backbone"):
+            assert getattr(settings, name) == getattr(stored, name)
+        settings = lesson_settings(stored, {"method": "icarl", "seed": 5}, SUGGESTION, CPU)
+        assert (settings.method.name, settings.seed) == ("icarl", 5)
+
+    @pytest.mark.parametrize(
+        ("schedule", "later"),
+        [
+            ({"learning_rate": 0.3}, 0.15),
+            ({"learning_rate": 0.3, "later_learning_rate": 0.2}, 0.2),
+            ({"learning_rate": 0.3, "later_learning_rate": None}, None),
+        ],
+    )
+    def test_later_lessons_have_half_the_learning_rate_that_was_chosen(
+        self, schedule: dict[str, Any], later: float | None
+    ) -> None:
+        settings = lesson_settings(None, {"schedule": schedule}, SUGGESTION, CPU)
+        assert (settings.schedule.learning_rate, settings.schedule.later_learning_rate) == (0.3, later)
+
+    @pytest.mark.parametrize(
+        ("chosen", "message"),
+        [
+            ({"schedule": {"epoch": 3}}, "did you mean 'epochs'"),
+            ({"schedule": {"learning_rate": "abc"}}, "learning_rate"),
+            ({"schedule": {"epochs": 10**5000}}, "a very long number|epochs"),
+            ({"backbone": "resnet9"}, "'resnet9' is not known; did you mean 'resnet8'"),
+            ({"backbone": 5}, "backbone: give a section"),
+            ({"method": 5}, "method"),
+            ({"seed": -1}, "seed"),
+            ({"memory": {"total": 1, "per_class": 1}}, "memory"),
+        ],
+    )
+    def test_what_cannot_be_is_an_error(self, chosen: dict[str, Any], message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            lesson_settings(None, chosen, SUGGESTION, CPU)
+
+    def test_a_damaged_record_of_earlier_choices_is_the_models_fault(self) -> None:
+        with pytest.raises(ModelError, match=r"schedule is not a section\. Restore it from a backup"):
+            lesson_settings(STORED, {"schedule": [3]}, SUGGESTION, CPU)
+
+
+def test_a_backbone_is_named_or_described() -> None:
+    expected = Backbone(name="fast", width=4)
+    assert named_backbone(expected) is expected
+    assert named_backbone({"name": "fast", "width": 4}) == expected
+    assert named_backbone("fast") == Backbone(name="fast")
