@@ -16,7 +16,7 @@ from cotransport.learner import choice, first_network
 from cotransport.learner.choice import Trial, may_suit
 from cotransport.lessons.options import LessonOptions
 from cotransport.networks.efficientnet_lite import is_installed
-from cotransport.settings.sections import Device
+from cotransport.settings.sections import Backbone, Device
 from cotransport.training.listener import NullListener
 from tests.conftest import blobs
 from tests.lessons.helpers import StopAfterAnEpoch, Stopped, learn
@@ -54,7 +54,9 @@ def photographs(folder: Path, images: int, side: int = 72, first: int = 0) -> Pa
 
 def facts(model: Path) -> tuple[str, str, bool, int]:
     clf = IncrementalClassifier.load(model, device=CPU)
-    return clf.backbone.name, clf.settings().method.name, clf.freeze_backbone, clf.state_.image_size
+    settings = clf.settings_
+    assert isinstance(settings.backbone, Backbone)
+    return settings.backbone.name, settings.method.name, settings.freeze_backbone, clf.state_.image_size
 
 
 def verdict(monkeypatch: pytest.MonkeyPatch, trial: Trial | None) -> list[LabelledImages]:

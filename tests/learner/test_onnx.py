@@ -53,7 +53,7 @@ def test_it_averages_over_a_flip_as_the_classifier_does(method: str, tmp_path: P
 @pytest.mark.parametrize(("crop", "share"), [(None, 0.875), (1.0, 1.0)])
 def test_large_images_are_cut_to_their_middle(tmp_path: Path, crop: float | None, share: float) -> None:
     images = np.random.RandomState(0).randint(0, 255, (4, 72, 72, 3), np.uint8)
-    settings = {"schedule": Schedule(epochs=1, batch_size=4), "prediction": {"crop": crop}}
+    settings = {"schedule": Schedule(epochs=1, batch_size=4), "prediction": {"crop": crop}, "image_size": 72}
     clf = classifier("replay", **settings).learn(images, ["é", "b", "é", "b"])
     export(clf.predictor(), tmp_path / "m.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])

@@ -60,7 +60,7 @@ class TestModel:
         clf, held_out = IncrementalClassifier.load(tmp_path / "m"), store.read().held_out.labelled(store.read().classes)
         assert held_out is not None
         expected = fit_temperature(clf.scores(held_out).head, held_out.labels)
-        assert clf.prediction.temperature == pytest.approx(expected)
+        assert clf.settings_.prediction.temperature == pytest.approx(expected)
         assert expected != 1.0
         report = read_report(store, store.manifest().version(1))
         assert report is not None
@@ -71,7 +71,7 @@ class TestModel:
     def test_a_chosen_temperature_stays(self, tmp_path: Path, first: Path) -> None:
         learn(tmp_path / "m", first, choose(prediction={"temperature": 3.0}))
         clf, store = IncrementalClassifier.load(tmp_path / "m"), ModelStore(tmp_path / "m")
-        assert clf.prediction.temperature == 3.0
+        assert clf.settings_.prediction.temperature == 3.0
         held_out = store.read().held_out.labelled(store.read().classes)
         report = read_report(store, store.manifest().version(1))
         assert report is not None
@@ -80,9 +80,9 @@ class TestModel:
         assert found == pytest.approx(sorted(clf.predict_proba(held_out).max(axis=1)), abs=2e-4)
 
     def test_a_model_from_python_is_calibrated_by_its_next_lesson(self, tmp_path: Path, second: Path) -> None:
-        classifier("replay").learn(blobs(2, 8)).save(tmp_path / "m")
+        classifier("replay", prediction="auto").learn(blobs(2, 8)).save(tmp_path / "m")
         learn(tmp_path / "m", second, replace(QUICK, chosen={}, held_out=0.6))
-        assert IncrementalClassifier.load(tmp_path / "m").prediction.temperature != 1.0
+        assert IncrementalClassifier.load(tmp_path / "m").settings_.prediction.temperature != 1.0
 
     def test_thresholds_come_from_the_lesson(self, model: Path, tmp_path: Path) -> None:
         store = ModelStore(model)
@@ -90,6 +90,6 @@ class TestModel:
         assert report is not None
         assert report.confidence is not None
         assert answer_threshold(model, 0.01) == report.confidence.threshold(0.01)
-        classifier("replay").learn(blobs(2, 8)).save(tmp_path / "saved")
+        classifier("replay", prediction="auto").learn(blobs(2, 8)).save(tmp_path / "saved")
         with pytest.raises(ModelError, match="no record of its answers"):
             answer_threshold(tmp_path / "saved", 0.9)

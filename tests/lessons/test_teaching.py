@@ -219,9 +219,9 @@ class TestPromotion:
 class TestChoices:
     def test_stay_for_later_lessons_and_the_latest_counts(self, beginner: Path, second: Path) -> None:
         learn(beginner, second, replace(QUICK, chosen={"schedule": {"epochs": 2}}))
-        clf = IncrementalClassifier.load(beginner)
-        assert isinstance(clf.schedule, Schedule)
-        assert (clf.schedule.epochs, clf.schedule.batch_size, clf.memory) == (2, 16, Budget(per_class=4))
+        settings = IncrementalClassifier.load(beginner).settings_
+        schedule = settings.schedule
+        assert (schedule.epochs, schedule.batch_size, settings.memory) == (2, 16, Budget(per_class=4))
 
     @pytest.mark.parametrize(
         ("chosen", "message"),

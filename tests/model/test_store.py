@@ -365,6 +365,6 @@ def test_models_of_earlier_formats_can_be_read_used_and_taught(folder: Path, tmp
     assert [one.after for one in evaluate(model).per_class] == expected["held_out"]
     assert [one["classes"] for one in describe(model)["versions"]] == [2, 4]
     clf.learn(blobs(1, 8, first=9)).save(model)
-    assert clf.head == HeadSettings(linear_scale=0.2)
-    assert clf.backbone == Backbone(name="fast", width=4)
+    assert clf.settings_.head == HeadSettings(linear_scale=0.2)
+    assert clf.settings_.backbone == Backbone(name="fast", width=4)
     assert len(IncrementalClassifier.load(model).classes_) == 5

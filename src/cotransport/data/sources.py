@@ -126,21 +126,28 @@ def prefer_folder(name: str) -> str:
     return f"./{name}" if name == "digits" and Path(name).is_dir() else name
 
 
-def as_labelled(
-    images: object, labels: object = None, size: int | None = None, *, split: Literal["train", "test"] = "train"
-) -> LabelledImages:
+def as_splits(images: object, labels: object = None, size: int | None = None) -> Splits:
     """The estimator's input as labelled images: images with labels, or the name of a folder or data set.
 
     size : side of the images, in pixels.
-    split : the part to load of a folder or data set that has both training and test images.
     """
     if isinstance(images, LabelledImages):
-        return images if size is None else replace(images, images=resize(images.images, size))
+        return Splits(images if size is None else replace(images, images=resize(images.images, size)), None)
     if labels is not None:
-        return as_labelled_images(images, labels, size)
+        return Splits(as_labelled_images(images, labels, size), None)
     if isinstance(images, str | os.PathLike):
-        splits = open_source(Data(source=prefer_folder(os.fspath(images)), image_size=size)).splits()
-        return splits.test if split == "test" and splits.test is not None else splits.train
+        return open_source(Data(source=prefer_folder(os.fspath(images)), image_size=size)).splits()
     raise DataError(
         "labels are missing: give learn(images, labels), or the path of a folder with a subfolder per class"
     )
+
+
+def as_labelled(
+    images: object, labels: object = None, size: int | None = None, *, split: Literal["train", "test"] = "train"
+) -> LabelledImages:
+    """One part of the estimator's input.
+
+    split : the part to load of a folder or data set that has both training and test images.
+    """
+    train, test = as_splits(images, labels, size)
+    return test if split == "test" and test is not None else train
