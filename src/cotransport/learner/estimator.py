@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -60,7 +60,7 @@ from cotransport.training.listener import Listener, NullListener
 from cotransport.training.loop import TrainingControl
 from cotransport.training.processes import processes_for
 
-Auto = Literal["auto"]
+Auto: TypeAlias = Literal["auto"]
 
 
 class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is not typed
@@ -102,8 +102,6 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     Attributes
     ----------
-    classes_
-        The classes in order of arrival.
     settings_ : `LearnerSettings`
         All settings of the last lesson.
     state_ : `State`
