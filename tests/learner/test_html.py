@@ -34,7 +34,7 @@ def cells(clf: IncrementalClassifier) -> dict[str, str]:
 
 
 def test_before_learning_it_says_what_is_given_and_that_the_images_decide() -> None:
-    nothing = "nothing yet: the first images decide the other settings"
+    nothing = "nothing yet; settings that are not given are chosen from the first images"
     assert cells(IncrementalClassifier()) == {"learned": nothing}
     found = cells(IncrementalClassifier(backbone="<i>fast</i>", schedule={"epochs": 3}, seed=1))
     assert found == {"backbone": "'<i>fast</i>'", "schedule": "{'epochs': 3}", "seed": "1", "learned": nothing}

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from torch import nn
 
+from cotransport.data.memory import Memory
 from cotransport.errors import ConfigError, ModelError
-from cotransport.learner.lesson_settings import lesson_settings, named_backbone
+from cotransport.learner.lesson_settings import (
+    check_fixed,
+    choices_before,
+    is_pretrained,
+    lesson_settings,
+    named_backbone,
+)
 from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.suggestions import suggest
+from cotransport.model.snapshot import Snapshot
 from cotransport.settings.sections import Backbone, Budget, Device
 from tests.conftest import blobs
 
 SUGGESTION = suggest(blobs(2, 20), 0, is_gpu=False)
 CPU = Device(accelerator="cpu")
 STORED = LearnerSettings.validate({"method": "replay", "backbone": "resnet8", "seed": 3, "memory": {"per_class": 2}})
+BEFORE = Snapshot(STORED.plain(), ("a", "b"), (2,), 8, {}, Memory())
 
 
 class TestLessonSettings:
@@ -85,3 +96,41 @@ def test_a_backbone_is_named_or_described() -> None:
     assert named_backbone(expected) is expected
     assert named_backbone({"name": "fast", "width": 4}) == expected
     assert named_backbone("fast") == Backbone(name="fast")
+    module = nn.Identity()
+    assert named_backbone(module) is module
+    assert not is_pretrained(module)
+    assert not is_pretrained(None)
+    assert is_pretrained("efficientnet-lite0")
+
+
+class TestChoicesBefore:
+    def test_are_those_that_the_model_names(self) -> None:
+        assert choices_before(replace(BEFORE, chosen={"seed": 3})) == {"seed": 3}
+
+    def test_are_all_but_the_temperature_if_it_names_none(self) -> None:
+        found = choices_before(BEFORE)
+        assert found.pop("prediction") == {
+            name: value for name, value in STORED.plain()["prediction"].items() if name != "temperature"
+        }
+        assert found == {name: value for name, value in STORED.plain().items() if name != "prediction"}
+
+
+class TestCheckFixed:
+    def test_what_a_model_has_may_be_asked_for_again(self) -> None:
+        module = nn.Identity()
+        check_fixed({}, image_size=8, backbone="resnet8")
+        check_fixed({"image_size": None, "backbone": {"name": "resnet8"}}, image_size=8, backbone="resnet8")
+        check_fixed({"image_size": 8, "backbone": module}, image_size=8, backbone=module)
+
+    @pytest.mark.parametrize(
+        ("chosen", "backbone", "message"),
+        [
+            ({"image_size": 9}, "resnet8", "image_size: this model keeps 8 x 8 pixels"),
+            ({"backbone": "fast"}, "resnet8", "backbone: this model keeps resnet8"),
+            ({"backbone": "fast"}, nn.Identity(), "backbone: this model keeps the module that it was made with"),
+            ({"backbone": nn.Identity()}, nn.Identity(), "the module that it was made with"),
+        ],
+    )
+    def test_anything_else_is_an_error(self, chosen: dict[str, Any], backbone: object, message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            check_fixed(chosen, image_size=8, backbone=backbone)

@@ -294,6 +294,16 @@ class TestDamage:
         with pytest.raises(ModelError, match=r"weights\.safetensors: damaged"):
             IncrementalClassifier.load(model)
 
+    def test_choices_that_are_no_section_are_found(self, model: Path) -> None:
+        path = model / "versions" / "0002" / "metrics.json"
+        path.write_text(json.dumps({"chosen": [3]}))
+        accept(model, path)
+        changed = model / "versions" / "0002" / "model.json"
+        changed.write_text(json.dumps(json.loads(changed.read_text()) | {"chosen": None}))
+        accept(model, changed)
+        with pytest.raises(ModelError, match=r"the chosen settings are not a section\. Restore it from a backup"):
+            ModelStore(model).read()
+
     def test_metrics_that_are_nested_too_deeply_are_found(self, model: Path) -> None:
         path = model / "versions" / "0002" / "metrics.json"
         path.write_text("[" * 100 + "]" * 100)

@@ -37,7 +37,7 @@ def known_html(state: State, settings: LearnerSettings) -> str:
 def new_html(chosen: Mapping[str, object]) -> str:
     """A classifier that has learned nothing: what is chosen, and that the images decide the rest."""
     rows = {name: _shortened(repr(value)) for name, value in chosen.items()}
-    return _table({**rows, "learned": "nothing yet: the first images decide the other settings"})
+    return _table({**rows, "learned": "nothing yet; settings that are not given are chosen from the first images"})
 
 
 def _table(rows: Mapping[str, str]) -> str:
