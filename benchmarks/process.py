@@ -157,7 +157,9 @@ def prediction() -> Iterator[Figure]:
     encoded = photograph(width, height)
     count = 2048
     for size in (64, 224):
-        classifier = IncrementalClassifier("replay", "fast", schedule={"epochs": 1}, device=learning.DEVICE)
+        classifier = IncrementalClassifier(
+            "replay", "fast", schedule={"epochs": 1}, device=learning.DEVICE, image_size=size
+        )
         classifier.learn(learning.noise(64, size, 10))
         network, chunk = classifier.state_.network, learning.fixed_batch(size, 10, 256).images
         with tempfile.TemporaryDirectory() as folder:
@@ -193,7 +195,9 @@ _TRAINING = """
 
     learning.processes_for(learning.DEVICE).fabric
     before = peak()
-    clf = IncrementalClassifier("replay", "{backbone}", schedule=dict(epochs=1, batch_size={batch}))
+    clf = IncrementalClassifier(
+        "replay", "{backbone}", schedule=dict(epochs=1, batch_size={batch}), image_size={size}
+    )
     clf.learn(learning.noise({images}, {size}, 10))
     print(before, peak())
 """

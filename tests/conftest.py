@@ -12,7 +12,16 @@ import torch
 
 from cotransport import IncrementalClassifier
 from cotransport.data import LabelledImages, PixelImages
-from cotransport.settings.sections import Augmentation, Budget, Device, Schedule
+from cotransport.settings.sections import (
+    Augmentation,
+    Budget,
+    Device,
+    HeadSettings,
+    Loss,
+    Optimiser,
+    PredictionSettings,
+    Schedule,
+)
 
 SIZE = 8
 
@@ -36,11 +45,16 @@ def two_tasks() -> tuple[LabelledImages, LabelledImages]:
 
 
 def classifier(method: object, **settings: object) -> IncrementalClassifier:
-    """A small one that learns in a second, as it is or with other settings."""
+    """A small one that learns in a second, as it is or with other settings. Nothing is left to the images."""
     defaults: dict[str, object] = {
         "memory": Budget(per_class=4),
         "schedule": Schedule(epochs=2, batch_size=16, learning_rate=0.05),
         "augmentation": Augmentation(crop_padding=0, flip=False),
+        "optimiser": Optimiser(),
+        "loss": Loss(),
+        "head": HeadSettings(),
+        "prediction": PredictionSettings(),
+        "freeze_backbone": False,
         "device": Device(accelerator="cpu"),
     }
     return IncrementalClassifier(method, "resnet8", **(defaults | settings))  # type: ignore[arg-type]

@@ -206,7 +206,7 @@ def actions(model: Path) -> list[Callable[[], object]]:
         lambda: model_commands.info(model, as_json=True),
         lambda: evaluate(model),
         lambda: IncrementalClassifier.load(model).predict(blobs(2, 1)),
-        lambda: IncrementalClassifier.load(model, 1).settings(),
+        lambda: IncrementalClassifier.load(model, 1).settings_,
         lambda: IncrementalClassifier.load(model, 1).state_.memory.labelled(("a",)),
         lambda: rollback(model, 1),
         lambda: rollback(model, 2),

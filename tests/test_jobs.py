@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import signal
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,7 +14,7 @@ import pytest
 
 from cotransport import jobs
 from cotransport.errors import ConfigError, ModelError, StorageError
-from cotransport.jobs import Job, JobRecord, Listener, NullListener, TrainingRecord
+from cotransport.jobs import Job, JobRecord, TrainingRecord
 from cotransport.model.folder import ModelFolder
 from cotransport.settings.sections import Device
 from cotransport.system import signals
@@ -307,13 +306,3 @@ def test_a_lock_keeps_other_writers_out_and_is_given_back_after_an_error(tmp_pat
         raise KeyError
     with ModelFolder(model.path).locked():
         pass
-
-
-def test_the_null_listener_hears_everything_and_does_nothing() -> None:
-    listener: Listener = NullListener()
-    notes: Sequence[str] = ["2 classes"]
-    listener.planned(2, ["coil-seed1"])
-    listener.job_started("coil, seed 1", notes, [1.0, 2.0], 0)
-    listener.training(progress())
-    listener.task_done("90 %", "2 s")
-    assert vars(listener) == {}

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cotransport.cli.progress import ConsoleListener
 from cotransport.experiments.results import find_results
 from cotransport.methods import known_methods
+from cotransport.training.display import ConsoleListener
 from cotransport.training.progress import TrainingProgress
 from tests.cli.helpers import Command, start
 

@@ -159,7 +159,7 @@ class TestLearn:
         self, command: Command, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Like the test above, but in this process, which is quicker."""
-        from cotransport.cli.progress import ConsoleListener
+        from cotransport.training.display import ConsoleListener
 
         def interrupt(listener: ConsoleListener, progress: Any) -> None:
             if progress.epoch_done:

@@ -9,7 +9,7 @@ import huggingface_hub
 import numpy as np
 import pytest
 
-from cotransport.data import PixelImages, as_labelled, open_source, prefer_folder
+from cotransport.data import PixelImages, as_labelled, as_splits, open_source, prefer_folder
 from cotransport.data.sources import BY_HAND
 from cotransport.errors import DataError
 from cotransport.settings.sections import Data
@@ -130,6 +130,10 @@ class TestAsLabelled:
         write(tmp_path / "test" / "cat" / "1.png", 2)
         assert values_of(as_labelled(tmp_path).images) == [1]
         assert values_of(as_labelled(tmp_path, split="test").images) == [2]
+        both = as_splits(tmp_path)
+        assert both.test is not None
+        assert (values_of(both.train.images), values_of(both.test.images)) == ([1], [2])
+        assert as_splits(self.IMAGES, [0, 1, 0, 1]).test is None
 
 
 class TestPreferFolder:

@@ -9,7 +9,7 @@ from typing import Any
 from cotransport.experiments.recipe import Recipe, load_recipe
 from cotransport.experiments.results import Result
 from cotransport.experiments.run import run
-from cotransport.jobs import Listener, NullListener
+from cotransport.training.listener import Listener, NullListener
 from cotransport.training.progress import TrainingProgress
 
 QUICK = ("schedule.epochs=1", "seeds=[1]", "device.accelerator=cpu")

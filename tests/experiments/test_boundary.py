@@ -9,7 +9,7 @@ from cotransport.errors import ConfigError
 from cotransport.experiments.boundary import Boundary, View, boundary
 from cotransport.experiments.recipe import load_recipe
 from cotransport.experiments.results import Transport
-from cotransport.jobs import NullListener
+from cotransport.training.listener import NullListener
 from tests.conftest import blobs, classifier
 from tests.experiments.helpers import QUICK, Recorder
 
@@ -83,6 +83,7 @@ def test_regions_agree_with_the_classifier() -> None:
     from cotransport.experiments.boundary import SCALE
     from cotransport.experiments.preparation import with_augmentation
     from cotransport.experiments.stream import TaskStream, split_classes
+    from cotransport.settings.sections import Augmentation, HeadSettings
 
     recipe = load_recipe("digits-boundary", [*QUICK, "stream={classes: [['7', '1'], ['4', '9']]}"])
     figure = boundary(recipe, NullListener())
@@ -95,8 +96,10 @@ def test_regions_agree_with_the_classifier() -> None:
         memory=recipe.memory,
         schedule=recipe.schedule,
         optimiser=recipe.optimiser,
-        augmentation=recipe.augmentation or {},
-        head={"scale": SCALE},
+        loss=recipe.loss,
+        augmentation=recipe.augmentation or Augmentation(),
+        head=HeadSettings(scale=SCALE),
+        prediction=recipe.prediction,
         device=recipe.device,
         seed=1,
     )

@@ -16,12 +16,17 @@ from cotransport.data import DataSet
 from cotransport.experiments.evaluation import evaluate, initial_accuracy, none_if_nan, transport_record
 from cotransport.experiments.results import TaskResult
 from cotransport.experiments.stream import TaskStream
+from cotransport.settings.sections import Augmentation, HeadSettings, Loss, Optimiser, Schedule
 from tests.conftest import blobs
 from tests.experiments.helpers import run_digits
 
 SETTINGS: dict[str, Any] = {
-    "schedule": {"epochs": 3, "batch_size": 8},
+    "schedule": Schedule(epochs=3, batch_size=8),
     "memory": {"per_class": 3},
+    "optimiser": Optimiser(),
+    "loss": Loss(),
+    "augmentation": Augmentation(),
+    "head": HeadSettings(),
     "device": {"accelerator": "cpu"},
     "seed": 5,
 }
@@ -85,12 +90,12 @@ def test_a_task_without_test_images_has_no_accuracy() -> None:
 def test_initial_accuracies_are_those_of_the_three_classifiers() -> None:
     """Counted by hand from an initialised classifier, a random one, and a loop over class means."""
     classifier = learned("coil", 1)
-    found = initial_accuracy(classifier.state_, classifier.settings(), STREAM[1])
+    found = initial_accuracy(classifier.state_, classifier.settings_, STREAM[1])
     assert found is not None
     train, test = STREAM[1].train, STREAM[1].seen_test
     new = [place for place, label in enumerate(test.labels.tolist()) if label >= 2]
     random = IncrementalClassifier({"name": "coil", "prospective_init": False}, "resnet8", **SETTINGS)
-    random.state_ = classifier.state_
+    random.state_, random.settings_ = classifier.state_, classifier.settings_
     memory = classifier.state_.memory.labelled(classifier.state_.classes)
     assert memory is not None
     old_means, new_means = (
@@ -114,7 +119,7 @@ def test_initial_accuracies_are_those_of_the_three_classifiers() -> None:
 @pytest.mark.parametrize("method", ["replay", "icarl"])
 def test_a_method_that_does_not_transport_has_no_initial_accuracy(method: str) -> None:
     classifier = learned(method, 1)
-    assert initial_accuracy(classifier.state_, classifier.settings(), STREAM[1]) is None
+    assert initial_accuracy(classifier.state_, classifier.settings_, STREAM[1]) is None
     assert transport_record(classifier.initialise(STREAM[1].train).state_) is None
 
 

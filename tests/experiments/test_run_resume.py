@@ -11,10 +11,10 @@ import pytest
 
 from cotransport.errors import RunError
 from cotransport.experiments.run import run
-from cotransport.jobs import NullListener
 from cotransport.model.folder import ModelFolder
 from cotransport.networks.network import HeadAlone
 from cotransport.system import signals
+from cotransport.training.listener import NullListener
 from cotransport.training.progress import TrainingProgress
 from tests.conftest import blobs
 from tests.experiments.helpers import (

@@ -26,7 +26,7 @@ def classifier(method: object = "replay", backbone: object = "resnet8", **settin
 
 def learner_settings(method: object = "replay", backbone: object = "resnet8", **settings: object) -> LearnerSettings:
     """The settings of a small classifier."""
-    return classifier(method, backbone, **settings).settings()
+    return LearnerSettings.validate(classifier(method, backbone, **settings).get_params(deep=False))
 
 
 def module(seed: int = 0) -> nn.Module:

@@ -19,12 +19,17 @@ from torch import nn
 from cotransport import IncrementalClassifier
 from cotransport.data import LabelledImages
 from cotransport.errors import ConfigError, CotransportWarning, DataError, ModelError
+from cotransport.learner import suggestions
+from cotransport.learner.calibration import fit_temperature
 from cotransport.learner.settings import LearnerSettings
+from cotransport.learner.suggestions import suggest
 from cotransport.model.store import ModelStore
-from cotransport.settings.sections import Budget, Device, Schedule
+from cotransport.settings.sections import Backbone, Budget, Device, Optimiser, PredictionSettings, Schedule
 from tests.conftest import blobs
+from tests.helpers import pictures, same_weights
 from tests.learner.helpers import Tasks, classifier, module
 
+CPU = Device(accelerator="cpu")
 SHORT = Schedule(epochs=1, batch_size=16)
 
 
@@ -168,7 +173,7 @@ class TestSettings:
 
     def test_are_one_validated_value(self) -> None:
         clf = classifier({"name": "coil", "reg": 0.1}, memory={"per_class": 3}, seed=5)
-        settings = clf.settings()
+        settings = clf.learn(blobs(2, 8)).settings_
         assert isinstance(settings, LearnerSettings)
         assert (settings.memory, settings.seed) == (Budget(per_class=3), 5)
         assert clf.get_params()["memory"] == {"per_class": 3}  # as it was given
@@ -184,7 +189,7 @@ class TestSettings:
     def test_a_copy_from_settings_and_state_is_the_classifier(self, two_tasks: Tasks) -> None:
         clf = classifier(schedule=SHORT).learn(two_tasks[0])
         twin = clone(clf)
-        twin.state_ = copy.deepcopy(clf.state_)
+        twin.state_, twin.settings_ = copy.deepcopy(clf.state_), clf.settings_
         test = blobs(4, 6, seed=7)
         np.testing.assert_array_equal(twin.predict_proba(test), clf.predict_proba(test))
         clf.learn(two_tasks[1])
@@ -196,6 +201,131 @@ class TestSettings:
         expected = clf.predict_proba(two_tasks[0])
         for twin in (copy.deepcopy(clf), pickle.loads(pickle.dumps(clf))):
             np.testing.assert_array_equal(twin.predict_proba(two_tasks[0]), expected)
+
+
+class TestLeftToTheImages:
+    """The settings are those that `cotransport learn` chooses: see tests/lessons/test_python.py."""
+
+    def test_what_is_given_overrides_what_is_suggested_key_by_key(self, two_tasks: Tasks) -> None:
+        clf = IncrementalClassifier(
+            backbone="resnet8", schedule={"epochs": 1}, optimiser=Optimiser(momentum=0.5), device=CPU
+        )
+        first = clf.learn(two_tasks[0]).settings_
+        suggested = suggest(two_tasks[0], 0, is_gpu=False)
+        assert first.schedule == Schedule(**{**suggested["schedule"], "epochs": 1})
+        assert first.optimiser == Optimiser(momentum=0.5)  # an object stays exactly what it is
+        assert (first.method.name, first.memory) == ("coil-tuned", Budget(per_class=50))
+        assert first.loss.balanced_softmax
+        assert clf.get_params()["method"] == "auto"
+
+    def test_later_lessons_get_a_schedule_of_their_own(self, two_tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(suggestions, "STEPS", 6)
+        monkeypatch.setattr(suggestions, "FEWEST_EPOCHS", 1)
+        clf = IncrementalClassifier(backbone="resnet8", device=CPU).learn(two_tasks[0])
+        assert clf.settings_.schedule.epochs == 2  # 6 steps of 16 images, with 48 images
+        assert clf.learn(two_tasks[1]).settings_.schedule.epochs == 1  # with 48 and as many exemplars
+
+    def test_the_documented_arguments_are_enough(self, two_tasks: Tasks) -> None:
+        clf = IncrementalClassifier(method="coil", backbone="resnet18", schedule={"epochs": 1}, device=CPU)
+        settings = clf.learn(blobs(2, 4)).settings_
+        assert (settings.method.name, settings.backbone) == ("coil", Backbone(name="resnet18"))
+
+    def test_a_users_own_module_keeps_large_images(self) -> None:
+        pooled = nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten())
+        images = np.random.RandomState(0).randint(0, 256, (6, 80, 80, 3)).astype(np.uint8)
+        clf = IncrementalClassifier(backbone=pooled, freeze_backbone=True, device=CPU).learn(images, list("aabbcc"))
+        assert (clf.settings_.method.name, clf.state_.image_size) == ("analytic", 80)
+        clf = IncrementalClassifier(backbone=pooled, freeze_backbone=True, device=CPU, schedule={"epochs": 1})
+        assert clf.learn(images, list("aabbcc")).settings_.method.name == "coil-tuned"
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"backbone": "fast"}, "backbone: this model keeps resnet8"),
+            ({"backbone": nn.Identity()}, "backbone: this model keeps resnet8"),
+            ({"image_size": 16}, "image_size: this model keeps 8 x 8 pixels"),
+        ],
+    )
+    def test_a_network_cannot_be_changed_later(self, change: dict[str, Any], message: str, two_tasks: Tasks) -> None:
+        clf = classifier(schedule=SHORT).learn(two_tasks[0]).set_params(**change)
+        with pytest.raises(ConfigError, match=message):
+            clf.learn(two_tasks[1])
+
+    def test_what_was_chosen_is_saved_and_the_rest_stays_open(self, two_tasks: Tasks, tmp_path: Path) -> None:
+        clf = IncrementalClassifier("replay", "resnet8", schedule={"epochs": np.int64(1)}, device=CPU)
+        clf.learn(two_tasks[0]).save(tmp_path / "m")
+        loaded = IncrementalClassifier.load(tmp_path / "m", device=CPU)
+        assert (loaded.schedule, loaded.memory, loaded.optimiser) == ({"epochs": 1}, "auto", "auto")
+        loaded.learn(two_tasks[1])
+        clf.learn(two_tasks[1])
+        assert loaded.settings_ == clf.settings_
+        assert same_weights(loaded.state_.network, clf.state_.network)
+
+
+class TestHeldOut:
+    def test_a_share_of_each_new_class_is_never_trained_on(self, two_tasks: Tasks) -> None:
+        clf = classifier(schedule=SHORT, memory=Budget(per_class=24), held_out=0.25)
+        clf.learn(two_tasks[0]).learn(two_tasks[1])
+        assert [len(images) for images in clf.state_.held_out.exemplars] == [6, 6, 6, 6]
+        assert [len(images) for images in clf.state_.memory.exemplars] == [18, 18, 18, 18]
+        for held, kept in zip(clf.state_.held_out.exemplars, clf.state_.memory.exemplars, strict=True):
+            assert not set(pictures(held)) & set(pictures(kept))
+
+    def test_score_uses_them_where_no_images_are_given(self, two_tasks: Tasks) -> None:
+        clf = classifier(schedule=SHORT, held_out=0.25).learn(two_tasks[0])
+        held_out = clf.state_.held_out.labelled(clf.state_.classes)
+        assert held_out is not None
+        truth = np.array(held_out.classes)[held_out.labels.numpy()]
+        assert clf.score() == (clf.predict(held_out) == truth).mean()
+        with pytest.raises(DataError, match=r"no images were held out\. Give images, or learn with held_out=0\.1"):
+            classifier(schedule=SHORT).learn(two_tasks[0]).score()
+
+    def test_probabilities_are_calibrated_on_them(self, two_tasks: Tasks) -> None:
+        clf = classifier(prediction="auto", held_out=0.5).learn(two_tasks[0])
+        held_out = clf.state_.held_out.labelled(clf.state_.classes)
+        assert held_out is not None
+        scores = clf.scores(held_out).head
+        temperature = fit_temperature(scores, held_out.labels)
+        assert temperature != 1.0
+        expected = torch.softmax(scores.double() / temperature, dim=1)
+        np.testing.assert_allclose(clf.predict_proba(held_out), expected.numpy())
+        given = classifier(prediction={"temperature": 3.0}, held_out=0.5).learn(two_tasks[0])
+        assert given.settings_.prediction.temperature == 3.0
+        exact = classifier(prediction=PredictionSettings(), held_out=0.5).learn(two_tasks[0])
+        assert exact.settings_.prediction.temperature == 1.0
+
+    def test_they_are_saved_and_stay(self, two_tasks: Tasks, tmp_path: Path) -> None:
+        clf = classifier(schedule=SHORT, held_out=0.25).learn(two_tasks[0])
+        clf.save(tmp_path / "m")
+        loaded = IncrementalClassifier.load(tmp_path / "m", device=CPU)
+        assert loaded.score() == clf.score()
+        loaded.learn(two_tasks[1]).save(tmp_path / "m")  # nothing of the new classes is held out
+        held_out = ModelStore(tmp_path / "m").read().held_out
+        assert [len(images) for images in held_out.exemplars] == [6, 6, 0, 0]
+
+    @pytest.mark.parametrize("share", [-0.1, 1, "some", None, float("nan")])
+    def test_another_share_is_an_error(self, share: Any, two_tasks: Tasks) -> None:
+        with pytest.raises(ConfigError, match="held_out: give a share of at least 0 and below 1"):
+            classifier(held_out=share).learn(two_tasks[0])
+
+
+class TestVerbose:
+    NOTES = "2 classes, 48 images to train on and 0 held out for testing"
+
+    def test_nothing_is_shown_where_nobody_looks(self, two_tasks: Tasks, capfd: pytest.CaptureFixture[str]) -> None:
+        classifier(schedule=SHORT).learn(two_tasks[0])
+        assert capfd.readouterr() == ("", "")
+
+    def test_what_was_chosen_is_shown_on_demand(self, two_tasks: Tasks, capfd: pytest.CaptureFixture[str]) -> None:
+        classifier(schedule=SHORT, verbose=True).learn(two_tasks[0])
+        shown = capfd.readouterr()
+        assert shown.out == ""
+        lines = [line.strip() for line in shown.err.splitlines()]
+        assert lines[:2] == [self.NOTES, "Replay, backbone resnet8, 8 x 8 pixels, exemplars: 2,000 in all"]
+
+    def test_another_value_is_an_error(self, two_tasks: Tasks) -> None:
+        with pytest.raises(ConfigError, match="verbose: give 'auto', True or False, not 'loud'"):
+            classifier(verbose="loud").learn(two_tasks[0])
 
 
 class TestPredictor:
@@ -247,7 +377,7 @@ class TestSaveAndLoad:
         test = blobs(4, 5, seed=2)
         loaded = IncrementalClassifier.load(tmp_path / "m", device=Device(accelerator="cpu"))
         np.testing.assert_array_equal(loaded.predict_proba(test), clf.predict_proba(test))
-        assert loaded.settings() == clf.settings()
+        assert loaded.settings_ == clf.settings_
         assert loaded.built_from() == clf.built_from()
         first = IncrementalClassifier.load(tmp_path / "m", 1, device={"accelerator": "cpu"})
         assert first.classes_.tolist() == ["class 0", "class 1"]

@@ -1,12 +1,11 @@
 """The classifier as an estimator of scikit-learn: its own checks, clones, parameters and pipelines.
 
 Scikit-learn's checks use tables of numbers. `Tables` turns each row into a small image and is otherwise the classifier
-itself. `expected_failures` names the checks that do not apply, each with the reason.
+itself.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -25,8 +24,7 @@ from sklearn.utils.validation import validate_data
 from torch import nn
 
 from cotransport import IncrementalClassifier
-from cotransport.learner.settings import LearnerSettings
-from cotransport.settings.sections import Augmentation, Budget, Device, Schedule
+from cotransport.settings.sections import Budget, Schedule
 from tests.conftest import blobs, classifier
 
 SIDE = 4
@@ -40,31 +38,16 @@ def small_module() -> nn.Module:
 class Tables(IncrementalClassifier):
     """The classifier for tables: each column of a row becomes the brightness of some pixels."""
 
-    def __init__(
-        self,
-        method: Any = "replay",
-        backbone: Any = None,
-        *,
-        schedule: Any = Schedule(epochs=40, batch_size=32, learning_rate=0.1),
-        memory: Any = Budget(per_class=20),
-        augmentation: Any = Augmentation(crop_padding=0, flip=False),
-        device: Any = Device(accelerator="cpu"),
-        seed: int = 0,
-    ) -> None:
-        super().__init__(
-            method, backbone, schedule=schedule, memory=memory, augmentation=augmentation, device=device, seed=seed
-        )
+    def __init__(self, method: Any = "auto", backbone: Any = "auto", *, device: Any = "auto", seed: int = 0) -> None:
+        super().__init__(method, backbone, device=device, seed=seed)
 
     def fit(self, X: Any, y: Any = None) -> Tables:  # noqa: N803
         X, y = validate_data(self, X, y)  # noqa: N806
         check_classification_targets(y)
-        self.state_ = IncrementalClassifier.learn(clone(self), pictures(X), y).state_
+        fresh = clone(self).set_params(backbone=small_module())
+        IncrementalClassifier.learn(fresh, pictures(X), y)
+        self.state_, self.settings_ = fresh.state_, fresh.settings_
         return self
-
-    def settings(self) -> LearnerSettings:
-        twin = copy.copy(self)
-        twin.backbone = small_module() if self.backbone is None else self.backbone
-        return IncrementalClassifier.settings(twin)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> Tables:  # noqa: N803
         if not hasattr(self, "state_"):
@@ -100,13 +83,8 @@ def pictures(X: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:  # noqa: N803
     return np.resize(light.T, (SIDE * SIDE, len(light))).T.reshape(-1, SIDE, SIDE, 1).repeat(3, axis=3)
 
 
-def expected_failures(estimator: IncrementalClassifier) -> dict[str, str]:
-    settings = "default values are immutable settings objects; scikit-learn allows only plain values"
-    return {"check_parameters_default_constructible": settings}
-
-
 @pytest.mark.sklearn
-@parametrize_with_checks([Tables()], expected_failed_checks=expected_failures)
+@parametrize_with_checks([Tables(device={"accelerator": "cpu"})])
 def test_scikit_learns_own_checks(estimator: Tables, check: Callable[[Tables], None]) -> None:
     check(estimator)
 
@@ -123,7 +101,7 @@ def test_a_clone_has_the_same_settings_and_has_learned_nothing() -> None:
     twin = clone(clf)
     assert twin.get_params() == clf.get_params()
     assert not hasattr(twin, "state_")
-    assert "reg" in repr(clf)
+    assert "reg" in repr(IncrementalClassifier({"name": "coil", "reg": 0.1}))
     with pytest.raises(NotFittedError):
         twin.predict(blobs(2, 1))
     assert twin.set_params(seed=6).get_params()["seed"] == 6
@@ -146,3 +124,39 @@ def test_it_works_in_a_pipeline_and_in_cross_validation() -> None:
     assert (pipeline.predict(255 - images) == names).mean() > 0.9
     scores = cross_val_score(pipeline, 255 - images, names, cv=2)
     assert scores.min() > 0.6
+
+
+class TestKeysOfSections:
+    def test_can_be_set_and_the_others_stay(self) -> None:
+        clf = IncrementalClassifier(backbone="fast", memory=Budget(total=9)).set_params(
+            schedule__epochs=3, backbone__width=8, memory={"per_class": 2}, memory__per_class=3
+        )
+        assert (clf.schedule, clf.backbone) == ({"epochs": 3}, {"name": "fast", "width": 8})
+        assert clf.memory == {"per_class": 3}
+        clf.set_params(schedule__batch_size=16)
+        assert clf.schedule == {"epochs": 3, "batch_size": 16}
+        with pytest.raises(ValueError, match="Invalid parameter 'surprise'"):
+            clf.set_params(surprise__epochs=3)
+
+    def test_of_a_settings_object_all_are_kept(self) -> None:
+        schedule = Schedule(epochs=3, learning_rate=0.3)
+        clf = IncrementalClassifier(schedule=schedule).set_params(schedule__epochs=4)
+        assert clf.schedule == {**schedule.model_dump(), "epochs": 4}
+
+    def test_are_among_the_parameters(self) -> None:
+        clf = IncrementalClassifier(method={"name": "coil", "reg": 0.1}, schedule=Schedule(epochs=3))
+        params = clf.get_params()
+        assert (params["method__reg"], params["schedule__epochs"]) == (0.1, 3)
+        assert not any("__" in name for name in clf.get_params(deep=False))
+        assert clf.set_params(**params).schedule is params["schedule"]  # what does not change stays what it is
+
+    def test_are_searched(self) -> None:
+        data = blobs(2, 8)
+        images, names = data.images.pixels.numpy(), data.labels.numpy()  # type: ignore[union-attr]
+        clf = IncrementalClassifier(backbone="resnet8", device={"accelerator": "cpu"})
+        search = GridSearchCV(clf, {"schedule__epochs": [1, 2], "method__name": ["replay"]}, cv=2, error_score="raise")
+        search.fit(images, names)
+        settings = search.best_estimator_.settings_
+        assert settings.schedule.epochs == search.best_params_["schedule__epochs"]
+        assert (settings.method.name, settings.schedule.batch_size) == ("replay", 16)  # of what is suggested
+        assert clf.schedule == "auto"

@@ -12,8 +12,8 @@ from PIL import Image
 from cotransport import IncrementalClassifier
 from cotransport.data import EncodedImages
 from cotransport.learner import suggestions
+from cotransport.learner.lesson_settings import lesson_settings
 from cotransport.learner.suggestions import is_grey, largest_side, suggest
-from cotransport.lessons.options import lesson_settings
 from cotransport.settings.sections import Augmentation, Device
 from cotransport.settings.validation import validated
 from tests.conftest import blobs

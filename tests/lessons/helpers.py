@@ -11,11 +11,11 @@ from PIL import Image
 
 from cotransport.data import LabelledImages
 from cotransport.data.memory import Memory
-from cotransport.jobs import NullListener
 from cotransport.lessons import teaching
 from cotransport.lessons.options import LessonOptions
 from cotransport.lessons.records import LessonOutcome
 from cotransport.settings.sections import Device
+from cotransport.training.listener import NullListener
 from cotransport.training.progress import TrainingProgress
 
 QUICK = LessonOptions(

@@ -2,57 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from torch.nn import functional as F
 
 from cotransport import IncrementalClassifier
 from cotransport.errors import ModelError
-from cotransport.lessons.confidence import FEWEST_IMAGES, HIGHEST, LOWEST, fit_temperature, measure_confidence
+from cotransport.learner.calibration import fit_temperature
+from cotransport.lessons.confidence import measure_confidence
 from cotransport.lessons.information import answer_threshold
 from cotransport.lessons.records import Confidence, read_report
 from cotransport.model.store import ModelStore
 from tests.conftest import blobs, classifier
 from tests.lessons.helpers import QUICK, choose, learn
-
-
-def answers(images: int, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scores, and labels that are drawn from their softmax at a temperature."""
-    random = torch.Generator().manual_seed(0)
-    scores = 4 * torch.randn(images, 5, generator=random)
-    labels = torch.multinomial(F.softmax(scores / temperature, dim=1), 1, generator=random)[:, 0]
-    return scores, labels
-
-
-class TestTemperature:
-    @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
-    def test_finds_the_one_that_the_answers_were_drawn_with(self, temperature: float) -> None:
-        assert fit_temperature(*answers(5000, temperature)) == pytest.approx(temperature, rel=0.05)
-
-    def test_against_a_fine_grid(self) -> None:
-        """Twin: the smallest of many losses."""
-        scores, labels = answers(60, 2.0)
-        doubt = 1 / 62
-        targets = F.one_hot(labels, 5) * (1 - doubt) + (1 - F.one_hot(labels, 5)) * doubt / 4
-        grid = torch.logspace(math.log10(LOWEST), math.log10(HIGHEST), 4001, dtype=torch.float64)
-        losses = [-(targets * F.log_softmax(scores.double() / one, dim=1)).sum(dim=1).mean() for one in grid]
-        expected = grid[int(torch.tensor(losses).argmin())]
-        assert fit_temperature(scores, labels) == pytest.approx(float(expected), rel=0.003)
-
-    def test_right_answers_alone_do_not_make_certain(self) -> None:
-        scores = torch.eye(3).repeat(10, 1)
-        found = fit_temperature(scores, torch.arange(3).repeat(10))
-        assert LOWEST < found < 1
-        assert F.softmax(scores / found, dim=1).max() == pytest.approx(31 / 32, abs=1e-3)
-
-    def test_few_images_and_a_single_class_change_nothing(self) -> None:
-        scores, labels = answers(FEWEST_IMAGES - 1, 3.0)
-        assert fit_temperature(scores, labels) == 1.0
-        assert fit_temperature(torch.zeros(50, 1), torch.zeros(50, dtype=torch.int64)) == 1.0
 
 
 class TestConfidence:
@@ -111,7 +75,7 @@ class TestModel:
         clf, held_out = IncrementalClassifier.load(tmp_path / "m"), store.read().held_out.labelled(store.read().classes)
         assert held_out is not None
         expected = fit_temperature(clf.scores(held_out).head, held_out.labels)
-        assert clf.prediction.temperature == pytest.approx(expected)
+        assert clf.settings_.prediction.temperature == pytest.approx(expected)
         assert expected != 1.0
         report = read_report(store, store.manifest().version(1))
         assert report is not None
@@ -122,7 +86,7 @@ class TestModel:
     def test_a_chosen_temperature_stays(self, tmp_path: Path, first: Path) -> None:
         learn(tmp_path / "m", first, choose(prediction={"temperature": 3.0}))
         clf, store = IncrementalClassifier.load(tmp_path / "m"), ModelStore(tmp_path / "m")
-        assert clf.prediction.temperature == 3.0
+        assert clf.settings_.prediction.temperature == 3.0
         held_out = store.read().held_out.labelled(store.read().classes)
         report = read_report(store, store.manifest().version(1))
         assert report is not None
@@ -131,9 +95,9 @@ class TestModel:
         assert found == pytest.approx(sorted(clf.predict_proba(held_out).max(axis=1)), abs=2e-4)
 
     def test_a_model_from_python_is_calibrated_by_its_next_lesson(self, tmp_path: Path, second: Path) -> None:
-        classifier("replay").learn(blobs(2, 8)).save(tmp_path / "m")
+        classifier("replay", prediction="auto").learn(blobs(2, 8)).save(tmp_path / "m")
         learn(tmp_path / "m", second, replace(QUICK, chosen={}, held_out=0.6))
-        assert IncrementalClassifier.load(tmp_path / "m").prediction.temperature != 1.0
+        assert IncrementalClassifier.load(tmp_path / "m").settings_.prediction.temperature != 1.0
 
     def test_thresholds_come_from_the_lesson(self, model: Path, tmp_path: Path) -> None:
         store = ModelStore(model)
@@ -141,6 +105,6 @@ class TestModel:
         assert report is not None
         assert report.confidence is not None
         assert answer_threshold(model, 0.01) == report.confidence.threshold(0.01)
-        classifier("replay").learn(blobs(2, 8)).save(tmp_path / "saved")
+        classifier("replay", prediction="auto").learn(blobs(2, 8)).save(tmp_path / "saved")
         with pytest.raises(ModelError, match="no record of its answers"):
             answer_threshold(tmp_path / "saved", 0.9)

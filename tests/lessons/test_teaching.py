@@ -13,7 +13,6 @@ from PIL import Image
 
 from cotransport import IncrementalClassifier
 from cotransport.errors import ConfigError, CotransportWarning, DataError
-from cotransport.jobs import NullListener
 from cotransport.learner.prediction import predict_files
 from cotransport.lessons.comparison import evaluate
 from cotransport.lessons.information import describe, rollback
@@ -21,6 +20,7 @@ from cotransport.lessons.options import LessonOptions
 from cotransport.model.store import ModelStore
 from cotransport.networks.network import HeadAlone
 from cotransport.settings.sections import Budget, Device, Fit, Schedule
+from cotransport.training.listener import NullListener
 from tests.conftest import blobs, classifier
 from tests.helpers import Passes
 from tests.lessons.helpers import QUICK, choose, image_bytes, learn, write
@@ -55,7 +55,7 @@ class TestFit:
         answers = [answer.classes[0][0] for answer in predict_files(clf.predictor(), files)]
         share = np.mean([answer == file.parent.name for answer, file in zip(answers, files, strict=True)])
         per_class, _ = evaluate(model, str(images))
-        assert clf.prediction.fit == fit
+        assert clf.settings_.prediction.fit == fit
         assert clf.score(images) == share
         assert np.mean([one.after for one in per_class]) == pytest.approx(100 * share)
         assert share > 0.9
@@ -67,7 +67,7 @@ class TestFit:
         with pytest.raises(ConfigError, match=r"prediction\.fit: this model keeps pad"):
             learn(model, more, choose(prediction={"fit": "crop"}))
         learn(model, more)
-        assert IncrementalClassifier.load(model).prediction.fit == "pad"
+        assert IncrementalClassifier.load(model).settings_.prediction.fit == "pad"
 
     def test_what_is_not_seen_is_said(self, tmp_path: Path) -> None:
         class Notes(NullListener):
@@ -278,9 +278,9 @@ class TestPromotion:
 class TestChoices:
     def test_stay_for_later_lessons_and_the_latest_counts(self, beginner: Path, second: Path) -> None:
         learn(beginner, second, replace(QUICK, chosen={"schedule": {"epochs": 2}}))
-        clf = IncrementalClassifier.load(beginner)
-        assert isinstance(clf.schedule, Schedule)
-        assert (clf.schedule.epochs, clf.schedule.batch_size, clf.memory) == (2, 16, Budget(per_class=4))
+        settings = IncrementalClassifier.load(beginner).settings_
+        schedule = settings.schedule
+        assert (schedule.epochs, schedule.batch_size, settings.memory) == (2, 16, Budget(per_class=4))
 
     @pytest.mark.parametrize(
         ("chosen", "message"),

@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from cotransport.errors import ConfigError, TrainingError
+from cotransport.learner.settings import LearnerSettings
 from cotransport.methods import make_method
 from cotransport.methods.coil import Coil, CoilTuned
 from cotransport.methods.mapping import ClassMapping
@@ -108,7 +109,7 @@ def test_without_prospective_init_new_weights_are_those_of_replay() -> None:
     weights = []
     for method in ("coil", {"name": "coil", "prospective_init": False}, "replay"):
         clf = classifier(method)
-        clf.state_ = three_classes("coil")
+        clf.state_, clf.settings_ = three_classes("coil"), LearnerSettings.validate(clf.get_params(deep=False))
         weights.append(clf.initialise(blobs(2, 8, first=3)).state_.network.head.weight)
     assert torch.equal(weights[1], weights[2])
     assert not torch.allclose(weights[0][NEW], weights[2][NEW])

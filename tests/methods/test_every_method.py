@@ -39,7 +39,7 @@ def classifier(method: str, **settings: object) -> IncrementalClassifier:
 
 
 def settings_of(method: str, **settings: object) -> LearnerSettings:
-    return classifier(method, **settings).settings()
+    return LearnerSettings.validate(classifier(method, **settings).get_params(deep=False))
 
 
 @lru_cache
@@ -98,7 +98,7 @@ def test_resumes_after_any_step_with_the_same_result(method: str, share: float, 
 @every_method
 def test_is_the_same_after_saving_and_loading(method: str, tmp_path: Path) -> None:
     clf = classifier(method)
-    clf.state_ = after_first_task(method)
+    clf.state_, clf.settings_ = after_first_task(method), settings_of(method)
     assert clf.save(tmp_path / "model") == 1
     loaded = IncrementalClassifier.load(tmp_path / "model", device=Device(accelerator="cpu"))
     loaded.learn(SECOND)
@@ -116,7 +116,7 @@ def test_is_the_same_after_saving_and_loading(method: str, tmp_path: Path) -> No
 @every_method
 def test_classes_keep_their_order(method: str) -> None:
     clf = classifier(method)
-    clf.state_ = after_second_task(method)
+    clf.state_, clf.settings_ = after_second_task(method), settings_of(method)
     assert clf.classes_.tolist() == [*FIRST.classes, *SECOND.classes]
     assert clf.predict_proba(FIRST).shape == (24, 4)
 

@@ -84,7 +84,7 @@ def forbidden_images(method: str | Method, monkeypatch: pytest.MonkeyPatch) -> l
         assert shown >= pictures(task.images)
         found.append(len(shown - allowed))
         exemplars = tuple(images for images in clf.state_.memory.exemplars if len(images))
-        if clf.settings().method.budget(BUDGET) is not None:
+        if clf.settings_.method.budget(BUDGET) is not None:
             assert sum(map(len, exemplars)) <= 12
     return found
 

@@ -18,7 +18,7 @@ from cotransport.data.memory import herding
 from cotransport.networks.backbones import build
 from cotransport.networks.heads import CosineHead
 from cotransport.networks.network import Network
-from cotransport.settings.sections import Augmentation, Backbone, Device, Schedule
+from cotransport.settings.sections import Augmentation, Backbone, Device, HeadSettings, Loss, Optimiser, Schedule
 from cotransport.training.loop import Trainer
 from cotransport.training.processes import processes_for
 from tests.conftest import blobs
@@ -43,7 +43,10 @@ def learn_two_tasks(
         backbone,
         memory={"per_class": 3},
         schedule=schedule,
+        optimiser=Optimiser(),
+        loss=Loss(),
         augmentation=Augmentation(crop_padding=1, flip=True, brightness=0.2),
+        head=HeadSettings(),
         device=device,
         seed=4,
     )

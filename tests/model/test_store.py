@@ -293,6 +293,16 @@ class TestDamage:
         with pytest.raises(ModelError, match=r"weights\.safetensors: damaged"):
             IncrementalClassifier.load(model)
 
+    def test_choices_that_are_no_section_are_found(self, model: Path) -> None:
+        path = model / "versions" / "0002" / "metrics.json"
+        path.write_text(json.dumps({"chosen": [3]}))
+        accept(model, path)
+        changed = model / "versions" / "0002" / "model.json"
+        changed.write_text(json.dumps(json.loads(changed.read_text()) | {"chosen": None}))
+        accept(model, changed)
+        with pytest.raises(ModelError, match=r"the chosen settings are not a section\. Restore it from a backup"):
+            ModelStore(model).read()
+
     def test_metrics_that_are_nested_too_deeply_are_found(self, model: Path) -> None:
         path = model / "versions" / "0002" / "metrics.json"
         path.write_text("[" * 100 + "]" * 100)
@@ -356,6 +366,6 @@ def test_models_of_earlier_formats_can_be_read_used_and_taught(folder: Path, tmp
     assert [one.after for one in evaluate(model).per_class] == expected["held_out"]
     assert [one["classes"] for one in describe(model)["versions"]] == [2, 4]
     clf.learn(blobs(1, 8, first=9)).save(model)
-    assert clf.head == HeadSettings(linear_scale=0.2)
-    assert clf.backbone == Backbone(name="fast", width=4)
+    assert clf.settings_.head == HeadSettings(linear_scale=0.2)
+    assert clf.settings_.backbone == Backbone(name="fast", width=4)
     assert len(IncrementalClassifier.load(model).classes_) == 5

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from cotransport.cli.console import markup, out
+from cotransport.cli.console import out
+from cotransport.system.text import markup
 
 if TYPE_CHECKING:
     from cotransport.report.summaries import MethodSummary, StreamSummary

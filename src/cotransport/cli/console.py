@@ -1,4 +1,4 @@
-"""Where the command prints, and how it shows text that is not its own."""
+"""Where the command prints, and how it prints JSON and a hint to resume."""
 
 from __future__ import annotations
 
@@ -8,29 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.markup import escape
 
 from cotransport.system import signals
+from cotransport.system.text import markup
 
 out = Console()
 err = Console(stderr=True)
 FLAG = " "
 """Metavar of an option without a value; typer would show <bool>."""
-
-
-def visible(text: object) -> str:
-    r"""Text that is not our own, such as file names, with control characters escaped.
-
-    >>> visible("a\x1b[2J.png")
-    'a\\x1b[2J.png'
-    """
-    letters = (letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(text))
-    return "".join(letters)
-
-
-def markup(text: object) -> str:
-    """Text that is not our own, for a rich console: control characters and brackets are escaped, lines are kept."""
-    return escape("\n".join(visible(line) for line in str(text).split("\n")))
 
 
 def print_json(values: object, indent: int | None = 1) -> None:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from cotransport.cli.console import FLAG, markup, out, resume_hint
+from cotransport.cli.console import FLAG, out, resume_hint
 from cotransport.cli.model_pages import is_model, report_model
 from cotransport.errors import ConfigError
+from cotransport.system.text import markup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,10 +75,10 @@ def run(
         check_device(chosen.device)
         _show_dry_run(plan(chosen))
         return
-    from cotransport.cli.progress import ConsoleListener
     from cotransport.experiments import run as experiment
     from cotransport.experiments.results import with_other_results
     from cotransport.report import write_report
+    from cotransport.training.display import ConsoleListener
     from cotransport.training.processes import processes_for
 
     folder = folder or Path("runs") / chosen.name
@@ -216,9 +217,9 @@ def visualize(
 
 def draw_boundary_of(recipe: Recipe, folder: Path) -> None:
     """Train a recipe in two dimensions, and draw and print its decision boundaries."""
-    from cotransport.cli.progress import ConsoleListener
     from cotransport.experiments.boundary import boundary
     from cotransport.report.boundary import draw_boundary
+    from cotransport.training.display import ConsoleListener
     from cotransport.training.processes import processes_for
 
     is_first = processes_for(recipe.device).is_first

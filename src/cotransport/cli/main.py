@@ -11,10 +11,11 @@ from typing import Annotated
 import typer
 
 from cotransport.cli import compare, experiments, models, owning, reproduce
-from cotransport.cli.console import FLAG, err, markup, out
+from cotransport.cli.console import FLAG, err, out
 from cotransport.errors import CotransportError, CotransportWarning
 from cotransport.system import signals
 from cotransport.system.machine import end_with_parent
+from cotransport.system.text import markup
 from cotransport.version import __version__
 
 app = typer.Typer(

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from cotransport.cli.console import FLAG, err, markup, out, print_json, visible
+from cotransport.cli.console import FLAG, err, out, print_json
 from cotransport.lessons.chance import is_beyond_chance
+from cotransport.system.text import markup, visible
 
 if TYPE_CHECKING:
     from cotransport.learner.prediction import Prediction

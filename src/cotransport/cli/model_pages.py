@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cotransport.cli.console import err, markup, out
+from cotransport.cli.console import err, out
 from cotransport.errors import ConfigError
+from cotransport.system.text import markup
 
 PAGE = ".html"
 """Suffix of a page."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from cotransport.cli.console import FLAG, err, markup, out, print_json, resume_hint
+from cotransport.cli.console import FLAG, err, out, print_json, resume_hint
 from cotransport.cli.model_output import (
     SHOWN,
     AsJson,
@@ -26,6 +26,7 @@ from cotransport.cli.model_output import (
     trade_off,
 )
 from cotransport.errors import ConfigError, DataError
+from cotransport.system.text import markup
 
 if TYPE_CHECKING:
     from cotransport.data.decoding import Encoded
@@ -160,8 +161,8 @@ def learn(
         raise typer.BadParameter(f"--minutes {minutes:g}: give a time above 0")
     if not 0 < held_out < 1:
         raise typer.BadParameter(f"--held-out {held_out:g}: give a share above 0 and below 1")
-    from cotransport.cli.progress import ConsoleListener
     from cotransport.lessons.teaching import learn as teach
+    from cotransport.training.display import ConsoleListener
     from cotransport.training.processes import processes_for
 
     chosen: dict[str, Any] = {}
@@ -234,10 +235,10 @@ def predict(
         raise typer.BadParameter(f"--at-least {at_least:g}: give a percentage above 0, and at most 100")
     if as_json and form is Format.csv:
         raise typer.BadParameter("--json and --format csv are mutually exclusive")
-    from cotransport.cli.progress import with_bar
     from cotransport.learner.prediction import Predictor, predict_files
     from cotransport.learner.snapshots import restored
     from cotransport.model.store import ModelStore
+    from cotransport.training.display import with_bar
 
     form = Format.jsonl if as_json else form
     files, empty = _files(images)

@@ -9,9 +9,10 @@ import typer
 from rich.filesize import decimal as file_size
 from rich.table import Table
 
-from cotransport.cli.console import err, markup, out, print_json
+from cotransport.cli.console import err, out, print_json
 from cotransport.cli.model_output import SHOWN, AsJson, Model, percent, prune_command, rollback_command
 from cotransport.errors import ConfigError
+from cotransport.system.text import markup
 
 app = typer.Typer()
 

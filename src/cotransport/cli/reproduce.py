@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from cotransport.cli.console import FLAG, markup, out, resume_hint
+from cotransport.cli.console import FLAG, out, resume_hint
 from cotransport.cli.experiments import DataSource, Overrides, Overwrite, Resume, draw_boundary_of
+from cotransport.system.text import markup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,9 +122,9 @@ def _show_files(paths: Sequence[Path]) -> None:
 
 
 def _run(name: str, recipes: Sequence[Recipe], folder: Path, *, resume: bool, overwrite: bool) -> None:
-    from cotransport.cli.progress import ConsoleListener
     from cotransport.experiments import run as experiment
     from cotransport.experiments.results import with_other_results
+    from cotransport.training.display import ConsoleListener
     from cotransport.training.processes import processes_for
 
     again = [word for word in sys.argv[1:] if word not in {"--resume", "--overwrite"}]
@@ -160,10 +161,10 @@ def _list() -> None:
 
 def _show_plan(recipes: Sequence[Recipe], folder: Path, tasks: int | None) -> None:
     """What would be run, what is finished, and how long the rest would take."""
-    from cotransport.cli.progress import duration
     from cotransport.experiments.estimate import expected_seconds
     from cotransport.experiments.preparation import runs_of
     from cotransport.experiments.results import RESULT
+    from cotransport.training.display import duration
 
     table = Table("recipe", "methods", "seeds", "runs", "finished", "estimate", box=None, header_style="bold")
     total = 0.0

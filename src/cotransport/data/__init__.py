@@ -6,7 +6,7 @@ from cotransport.data.evaluation import channel_statistics, evaluation_chunks, e
 from cotransport.data.images import EncodedImages, Images, LabelledImages, PixelImages, Vectors, concatenate
 from cotransport.data.labels import Label
 from cotransport.data.loading import resize
-from cotransport.data.sources import Source, as_labelled, load_data_set, open_source, prefer_folder
+from cotransport.data.sources import Source, as_labelled, as_splits, load_data_set, open_source, prefer_folder
 from cotransport.data.splits import DataSet
 from cotransport.data.workers import AHEAD, default_workers
 
@@ -25,6 +25,7 @@ __all__ = [
     "Vectors",
     "as_images",
     "as_labelled",
+    "as_splits",
     "channel_statistics",
     "concatenate",
     "default_workers",

@@ -131,27 +131,34 @@ def prefer_folder(name: str) -> str:
     return f"./{name}" if name == "digits" and Path(name).is_dir() else name
 
 
-def as_labelled(
-    images: object,
-    labels: object = None,
-    size: int | None = None,
-    *,
-    fit: Fit = "crop",
-    split: Literal["train", "test"] = "train",
-) -> LabelledImages:
+def as_splits(images: object, labels: object = None, size: int | None = None, fit: Fit = "crop") -> Splits:
     """The estimator's input as labelled images: images with labels, or the name of a folder or data set.
 
     size : side of the images, in pixels.
     fit : how images that are kept in memory become squares.
-    split : the part to load of a folder or data set that has both training and test images.
     """
     if isinstance(images, LabelledImages):
-        return images if size is None else replace(images, images=resize(images.images, size, fit))
+        return Splits(images if size is None else replace(images, images=resize(images.images, size, fit)), None)
     if labels is not None:
-        return as_labelled_images(images, labels, size, fit)
+        return Splits(as_labelled_images(images, labels, size, fit), None)
     if isinstance(images, str | os.PathLike):
-        splits = open_source(Data(source=prefer_folder(os.fspath(images)), image_size=size)).splits(fit)
-        return splits.test if split == "test" and splits.test is not None else splits.train
+        return open_source(Data(source=prefer_folder(os.fspath(images)), image_size=size)).splits(fit)
     raise DataError(
         "labels are missing: give learn(images, labels), or the path of a folder with a subfolder per class"
     )
+
+
+def as_labelled(
+    images: object,
+    labels: object = None,
+    size: int | None = None,
+    fit: Fit = "crop",
+    *,
+    split: Literal["train", "test"] = "train",
+) -> LabelledImages:
+    """One part of the estimator's input.
+
+    split : the part to load of a folder or data set that has both training and test images.
+    """
+    train, test = as_splits(images, labels, size, fit)
+    return test if split == "test" and test is not None else train

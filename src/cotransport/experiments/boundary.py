@@ -18,10 +18,10 @@ from cotransport.experiments.preparation import Run, check_classes, expected_wor
 from cotransport.experiments.recipe import Recipe
 from cotransport.experiments.results import Transport
 from cotransport.experiments.stream import TaskStream, split_classes
-from cotransport.jobs import Listener, NullListener
 from cotransport.learner.learning import initialised, learned
 from cotransport.learner.prediction import Predictor
 from cotransport.settings.validation import Settings
+from cotransport.training.listener import Listener, NullListener
 from cotransport.training.loop import TrainingControl
 from cotransport.training.processes import processes_for
 

@@ -33,7 +33,7 @@ from cotransport.experiments.recipe import Recipe, with_new_settings
 from cotransport.experiments.results import RESULT, Result, TaskResult
 from cotransport.experiments.stream import Task, TaskStream, split_classes
 from cotransport.experiments.training_log import TrainingLog
-from cotransport.jobs import Job, JobRecord, Listener, NullListener, TrainingRecord
+from cotransport.jobs import Job, JobRecord, TrainingRecord
 from cotransport.learner.learning import learned
 from cotransport.learner.prediction import Predictor
 from cotransport.learner.settings import LearnerSettings
@@ -43,6 +43,7 @@ from cotransport.model.folder import ModelFolder
 from cotransport.model.store import ModelStore
 from cotransport.system.files import storage_errors
 from cotransport.training.feature_cache import FeatureCache
+from cotransport.training.listener import Listener, NullListener
 from cotransport.training.processes import processes_for
 from cotransport.training.progress import ProgressListener, TrainingProgress
 

@@ -107,7 +107,8 @@ def _next_state(
     if cache is not None:  # features of images that are not kept are not kept either
         before_task = set() if before is None or before.features is None else before.features.digests
         cache = cache.only({*before_task, *(one for images in memory.exemplars for one in digests_of(images))})
-    return State(data.classes, (*sizes, new), data.images.size, network.eval(), memory, plan, cache)
+    held_out = Memory() if before is None else before.held_out
+    return State(data.classes, (*sizes, new), data.images.size, network.eval(), memory, plan, cache, held_out)
 
 
 def _cache(before: State | None, settings: LearnerSettings) -> FeatureCache:

@@ -16,7 +16,7 @@ from cotransport.learner.state import State
 
 
 def without_class(state: State, number: int) -> State:
-    """The state without the class of this number. The other classes keep their weights and exemplars."""
+    """The state without the class of this number. The other classes keep their weights and images."""
     kept = [other for other in range(len(state.classes)) if other != number]
     network = copy.deepcopy(state.network)
     network.head.keep(torch.tensor(kept))
@@ -27,6 +27,7 @@ def without_class(state: State, number: int) -> State:
         network=network,
         memory=memory_without(state.memory, number),
         plan=None if state.plan is None else _plan(state.plan, number),
+        held_out=memory_without(state.held_out, number),
     )
 
 

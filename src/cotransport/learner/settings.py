@@ -130,7 +130,7 @@ class LearnerSettings:
         return values
 
 
-def as_settings(kind: type[SettingsType], value: Mapping[str, Any] | SettingsType, name: str) -> SettingsType:
+def as_settings(kind: type[SettingsType], value: object, name: str) -> SettingsType:
     """A section of the settings, from an object of its class or a dictionary with its keys."""
     if isinstance(value, kind):
         return value

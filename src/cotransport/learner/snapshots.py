@@ -24,8 +24,11 @@ _FITS: tuple[Fit, ...] = get_args(Fit)
 """The values of `fit`, in the order of their stored numbers."""
 
 
-def snapshot_of(state: State, settings: LearnerSettings) -> Snapshot:
-    """A snapshot of a learner."""
+def snapshot_of(state: State, settings: LearnerSettings, chosen: Mapping[str, Any] | None = None) -> Snapshot:
+    """A snapshot of a learner.
+
+    chosen : the settings that its user has chosen, as plain values; None if that is not known.
+    """
     tensors = {f"{_NETWORK}{name}": tensor for name, tensor in state.network.state_dict().items()}
     if state.plan is not None:
         tensors[_PLAN] = state.plan
@@ -41,7 +44,9 @@ def snapshot_of(state: State, settings: LearnerSettings) -> Snapshot:
         state.image_size,
         tensors,
         state.memory,
+        state.held_out,
         shared=frozenset(shared),
+        chosen=chosen,
     )
 
 
@@ -66,7 +71,14 @@ def restored(
     plan = snapshot.tensors.get(_PLAN)
     features = _feature_cache(snapshot.tensors, network.dimension)
     state = State(
-        snapshot.classes, snapshot.task_sizes, snapshot.image_size, network.eval(), snapshot.memory, plan, features
+        snapshot.classes,
+        snapshot.task_sizes,
+        snapshot.image_size,
+        network.eval(),
+        snapshot.memory,
+        plan,
+        features,
+        snapshot.held_out,
     )
     return state, settings
 

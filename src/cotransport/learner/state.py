@@ -31,6 +31,8 @@ class State:
     """Transport plan (old classes, new classes) behind the newest classes' first weights; None if those were random."""
     features: FeatureCache | None = None
     """Features of images that were computed before; None if the backbone was trained in the last task."""
+    held_out: Memory = Memory()
+    """Images of each class that are never trained on, to measure what is learned and to calibrate probabilities."""
 
     def built_from(self) -> dict[Label, dict[Label, float]]:
         """For each of the newest classes, the old classes' shares in its first weights, largest first.

@@ -13,10 +13,11 @@ from torch.nn import functional as F
 from cotransport.data import LabelledImages
 from cotransport.data.memory import Memory
 from cotransport.errors import ModelError
+from cotransport.learner.calibration import fit_temperature
 from cotransport.learner.prediction import Predictor
 from cotransport.learner.snapshots import restored
 from cotransport.lessons.chance import likely_loss
-from cotransport.lessons.confidence import fit_temperature, measure_confidence
+from cotransport.lessons.confidence import measure_confidence
 from cotransport.lessons.images import labelled_images
 from cotransport.lessons.options import LessonOptions
 from cotransport.lessons.records import (

@@ -7,10 +7,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cotransport.data.memory import Memory
 from cotransport.errors import ConfigError, ModelError
 from cotransport.learner.prediction import Predictor
-from cotransport.learner.removal import memory_without, without_class
+from cotransport.learner.removal import without_class
 from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.snapshots import restored, snapshot_of
 from cotransport.learner.state import State
@@ -53,16 +52,14 @@ def remove(path: AnyPath, name: str, *, backbone: nn.Module | None = None, devic
             raise ConfigError(f"{name!r}: the only class of this model. Delete the folder {path} to remove it")
         number = snapshot.classes.index(label)
         before, settings = restored(snapshot, backbone=backbone, device=device)
-        held_out = memory_without(snapshot.held_out, number)
-        after = _without_features(without_class(before, number), held_out)
+        after = _without_features(without_class(before, number))
         report, prediction = None, settings.prediction
         if snapshot.metrics:
             earlier = parse_report(snapshot.metrics, f"{path}, version {current}")
-            report, prediction = _measured(earlier, before, after, settings, held_out, f"{name} removed")
+            report, prediction = _measured(earlier, before, after, settings, f"{name} removed")
         version = store.write(
             replace(
-                snapshot_of(after, replace(settings, prediction=prediction)),
-                held_out=held_out,
+                snapshot_of(after, replace(settings, prediction=prediction), snapshot.chosen),
                 metrics={} if report is None else report.model_dump(mode="json", by_alias=True),
             ),
             parent=current,
@@ -75,24 +72,27 @@ def remove(path: AnyPath, name: str, *, backbone: nn.Module | None = None, devic
         return RemovedClass(version, images, _versions_with(store, label, version), report)
 
 
-def _without_features(state: State, held_out: Memory) -> State:
+def _without_features(state: State) -> State:
     """The state with the stored features of its exemplars and held-out images, and of no others."""
     if state.features is None:
         return state
     kept = {
-        digest for memory in (state.memory, held_out) for images in memory.exemplars for digest in digests_of(images)
+        digest
+        for memory in (state.memory, state.held_out)
+        for images in memory.exemplars
+        for digest in digests_of(images)
     }
     return replace(state, features=state.features.only(kept))
 
 
 def _measured(
-    earlier: LessonReport, before: State, after: State, settings: LearnerSettings, held_out: Memory, what: str
+    earlier: LessonReport, before: State, after: State, settings: LearnerSettings, what: str
 ) -> tuple[LessonReport, PredictionSettings]:
     """The report of a removal, and how the new version predicts: calibrated on the held-out images that are left."""
     started = time.perf_counter()
     chosen: dict[str, Any] = earlier.chosen
     temperature = chosen.get("prediction", {}).get("temperature")
-    comparison = compare(Predictor(before, settings), Predictor(after, settings), held_out, temperature)
+    comparison = compare(Predictor(before, settings), Predictor(after, settings), after.held_out, temperature)
     report = report_of(
         record_of_change(earlier.lesson, what),
         chosen,

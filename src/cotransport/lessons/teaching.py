@@ -14,34 +14,35 @@ from typing import Any
 
 from cotransport import jobs
 from cotransport.data import Label, LabelledImages
+from cotransport.data.duplicates import without_copies
 from cotransport.data.fingerprint import fingerprint
-from cotransport.data.memory import Memory
 from cotransport.data.splits import Splits
 from cotransport.errors import ConfigError, CotransportWarning, ModelError, TrainingError
-from cotransport.jobs import Job, JobRecord, Listener, NullListener
+from cotransport.jobs import Job, JobRecord
+from cotransport.learner.held_out import resized
 from cotransport.learner.learning import check_new_classes, learned
+from cotransport.learner.lesson_settings import lesson_fit
 from cotransport.learner.prediction import Predictor
+from cotransport.learner.preparation import prepare, with_held_out
 from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.snapshots import restored, snapshot_of
 from cotransport.learner.state import State
-from cotransport.learner.suggestions import suggest
+from cotransport.learner.wording import lesson_notes
 from cotransport.lessons.comparison import compare, report_of
-from cotransport.lessons.duplicates import without_copies
-from cotransport.lessons.first_network import choose_network, later_network
-from cotransport.lessons.images import divide, merge_held_out, open_lesson_source, resized
-from cotransport.lessons.options import LessonOptions, lesson_fit, lesson_settings, merge_choices
+from cotransport.lessons.images import open_lesson_source
+from cotransport.lessons.options import LessonOptions, merge_choices
 from cotransport.lessons.records import (
     LessonOutcome,
     LessonRecord,
     LessonReport,
     read_report,
 )
-from cotransport.lessons.wording import lesson_notes, unseen_note
 from cotransport.model.manifest import VersionRecord
 from cotransport.model.snapshot import Snapshot
 from cotransport.model.store import ModelStore
 from cotransport.system.files import AnyPath, storable_name
-from cotransport.training.feature_cache import FeatureCache, digests_of
+from cotransport.training.feature_cache import FeatureCache
+from cotransport.training.listener import Listener, NullListener
 from cotransport.training.processes import processes_for
 
 
@@ -64,7 +65,7 @@ def learn(
     with jobs.locked(store, processes):
         model = _open_model(store, options)
         processes.decide_once(lambda: _remove_leftovers(model))
-        chosen = merge_choices(options, model.snapshot, model.report.chosen if model.report else None)
+        chosen = merge_choices(options, model.snapshot)
         taught = [{*lesson.new_classes, *lesson.extended_classes} for lesson in model.lessons.values()]
         if options.known_classes == "refuse" and set(source.classes) not in taught:  # before any image is read
             check_new_classes(source.classes, model.classes)
@@ -106,9 +107,9 @@ class _Model:
         return () if self.snapshot is None else self.snapshot.classes
 
     @property
-    def held_out(self) -> Memory:
-        """The held-out images."""
-        return Memory() if self.snapshot is None else self.snapshot.held_out
+    def learner(self) -> tuple[State, LearnerSettings] | None:
+        """The state and the settings; None before the first lesson."""
+        return (self.state, self.settings) if self.state and self.settings else None
 
 
 @dataclass(frozen=True)
@@ -179,26 +180,20 @@ def _prepare(
     images : in their own size.
     """
     images = without_copies(images)
-    divided = divide(images, model.classes, model.held_out, options.held_out)
-    is_gpu = processes_for(options.device).device.type != "cpu"
-    natural, fit = fingerprint(images), lesson_fit(model.settings, chosen)
-    if model.snapshot is None:
-        if (unseen := unseen_note(divided.train.images, fit)) is not None:
-            listener.note(unseen)
-        same = unfinished is not None and unfinished.request.get("images") == natural
-        network = choose_network(
-            divided.train, chosen, options, unfinished if same else None, is_gpu=is_gpu, listener=listener
-        )
-    else:
-        assert model.settings is not None
-        network = later_network(model.settings, model.snapshot.image_size, chosen)
-    train, test = (resized(part, network.image_size, fit) for part in divided)
-    seen = (part and resized(part, network.image_size, fit) for part in images)
-    exemplars = 0 if model.snapshot is None else len(model.snapshot.memory)
-    usual = suggest(train, exemplars, is_gpu=is_gpu, is_fine_tuned=network.is_fine_tuned)
-    suggestion = {**usual, **network.suggestion}
-    settings = lesson_settings(model.settings, chosen, suggestion, options.device)
-    if options.max_forgetting is not None and model.snapshot is not None and not len(model.held_out):
+    natural = fingerprint(images)
+    same = unfinished is not None and unfinished.request.get("images") == natural
+    prepared = prepare(
+        images,
+        model.learner,
+        chosen,
+        held_out=options.held_out,
+        device=options.device,
+        listener=listener,
+        was_frozen=unfinished.request["settings"]["freeze_backbone"] if unfinished and same else None,
+    )
+    settings, train, test, features = prepared
+    seen = (part and resized(part, train.images.size, settings.prediction.fit) for part in images)
+    if options.max_forgetting is not None and model.state is not None and not len(model.state.held_out):
         raise ConfigError(
             "max_forgetting: no images of the known classes are held out in this model, so the accuracy lost cannot be "
             "measured. Leave it out"
@@ -211,7 +206,7 @@ def _prepare(
         "images": natural,
     }
     record = JobRecord(request=request, data=data, fingerprint=fingerprint(seen))
-    return _PreparedLesson(settings, chosen, train, test, record, network.features)
+    return _PreparedLesson(settings, chosen, train, test, record, features)
 
 
 def _promote_if_already_learned(model: _Model, lesson: _PreparedLesson, options: LessonOptions) -> LessonOutcome | None:
@@ -265,11 +260,10 @@ def _teach(
     listener.job_started("", notes, work=[1.0], tasks_done=0)
     control, extend = job.control(0, listener.training, listener.features), options.known_classes == "extend"
     state = learned(model.state, lesson.train, settings, extend=extend, control=control, features=lesson.features)
-    before = Predictor(model.state, model.settings) if model.state and model.settings else None
-    held_out = merge_held_out(model.snapshot, lesson.test, state.classes)
-    state = _with_features(state, held_out, settings)
+    state = with_held_out(state, lesson.test, settings)
+    before = None if model.learner is None else Predictor(*model.learner)
     temperature = lesson.chosen.get("prediction", {}).get("temperature")
-    comparison = compare(before, Predictor(state, settings), held_out, temperature)
+    comparison = compare(before, Predictor(state, settings), state.held_out, temperature)
     record = LessonRecord(
         id=job.record.id,
         data=lesson.record.data,
@@ -288,7 +282,7 @@ def _teach(
     metrics = report.model_dump(mode="json", by_alias=True)
     calibrated = settings.prediction.model_copy(update={"temperature": comparison.temperature})
     stored = snapshot_of(state, replace(settings, prediction=calibrated))
-    snapshot = replace(stored, held_out=held_out, metrics=metrics)
+    snapshot = replace(stored, metrics=metrics)
 
     def write() -> int:
         number = store.write(snapshot, parent=model.current, refused=refused)
@@ -297,19 +291,6 @@ def _teach(
 
     version = processes_for(options.device).decide_once(write)
     return LessonOutcome(version, report, refused, already=False, parent=model.current)
-
-
-def _with_features(state: State, held_out: Memory, settings: LearnerSettings) -> State:
-    """The state with the features of its exemplars and held-out images, and of no others, if the backbone is fixed."""
-    if state.features is None:
-        return state
-    kept: set[bytes] = set()
-    for memory in (state.memory, held_out):
-        images = memory.labelled(state.classes)
-        if images is not None:
-            state.features.features(state.network, images.images, settings.device)
-            kept.update(digests_of(images.images))
-    return replace(state, features=state.features.only(kept))
 
 
 def _refusal(report: LessonReport, max_forgetting: float | None) -> str | None:

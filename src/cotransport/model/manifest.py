@@ -124,6 +124,8 @@ class ModelRecord(Record):
     held_out: list[ImageRows]
     shared: dict[str, tuple[Number, str]] = {}
     """Tensors that other versions have too: the file of shared tensors, and the name in it, of each."""
+    chosen: dict[str, Any] | None = None
+    """The settings that the user has chosen. None if that is not known, or in the metrics of a lesson."""
 
 
 class Facts(NamedTuple):

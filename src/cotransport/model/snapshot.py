@@ -28,3 +28,5 @@ class Snapshot:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     shared: frozenset[str] = frozenset()
     """The names of tensors that later versions will have too. They are stored once."""
+    chosen: Mapping[str, Any] | None = None
+    """The settings that the user has chosen, by section. None if that is not known."""

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -64,6 +65,7 @@ class ModelStore(ModelFolder):
             held_out=Memory(partial(self._images, manifest, model.held_out, model.image_size)),
             metrics=metrics,
             shared=frozenset(model.shared),
+            chosen=_chosen(model, metrics, weights),
         )
 
     def write(self, snapshot: Snapshot, *, parent: int | None = None, refused: str | None = None) -> int:
@@ -92,6 +94,7 @@ class ModelStore(ModelFolder):
             exemplars=exemplars,
             held_out=held_out,
             shared=shared,
+            chosen=None if snapshot.chosen is None else dict(snapshot.chosen),
         )
         files = self._write_version(file, snapshot, model)
         used = sorted({file for rows in (*exemplars, *held_out) for file, _, _ in rows.rows})
@@ -239,6 +242,14 @@ class ModelStore(ModelFolder):
             PixelImages(decode_squares(own, size)) if rows.pixels and in_memory else EncodedImages.of(own, size)
             for own, rows in zip(chosen, classes, strict=True)
         )
+
+
+def _chosen(model: ModelRecord, metrics: Mapping[str, Any], path: Path) -> Mapping[str, Any] | None:
+    """The settings that the user has chosen: a lesson writes them into the metrics."""
+    chosen = metrics.get("chosen") if model.chosen is None else model.chosen
+    if chosen is not None and not isinstance(chosen, Mapping):
+        raise ModelError(f"{path.parent}: the chosen settings are not a section. Restore it from a backup")
+    return chosen
 
 
 def stored_tensors(path: Path) -> dict[str, Tensor]:

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from cotransport.data import EncodedImages, LabelledImages
+from cotransport.learner.lesson_settings import lesson_settings
 from cotransport.learner.suggestions import suggest
-from cotransport.lessons.options import lesson_settings
-from cotransport.lessons.wording import lesson_notes, unseen_note
+from cotransport.learner.wording import lesson_notes, unseen_note
 from cotransport.settings.sections import Device
 from tests.conftest import blobs
 from tests.learner.helpers import learner_settings

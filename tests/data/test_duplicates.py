@@ -9,11 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
-from cotransport.data import EncodedImages, LabelledImages, PixelImages, open_source
+from cotransport.data import EncodedImages, LabelledImages, PixelImages, duplicates, open_source
+from cotransport.data.duplicates import without_copies
 from cotransport.data.splits import Splits
 from cotransport.errors import CotransportWarning, DataError
-from cotransport.lessons import duplicates
-from cotransport.lessons.duplicates import without_copies
 from cotransport.settings.sections import Data
 from tests.lessons.helpers import learn
 from tests.model.helpers import pixels, values

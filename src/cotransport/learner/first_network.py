@@ -8,15 +8,16 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from cotransport.data import LabelledImages
-from cotransport.jobs import JobRecord, Listener
 from cotransport.learner.choice import PRETRAINED, PRETRAINED_SIDE, SMALLEST_SIDE, Trial, may_suit, try_networks
+from cotransport.learner.lesson_settings import is_pretrained, lesson_settings, named_backbone
 from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.suggestions import largest_side, suggest
-from cotransport.lessons.options import LessonOptions, is_pretrained, lesson_settings, named_backbone
 from cotransport.methods import make_method
 from cotransport.networks.libraries.backbone import published
 from cotransport.settings.libraries import parse_library_name
+from cotransport.settings.sections import Backbone, Device
 from cotransport.training.feature_cache import FeatureCache
+from cotransport.training.listener import Listener
 from cotransport.training.loop import TrainingControl
 
 HINT = (
@@ -40,8 +41,8 @@ class NetworkChoice(NamedTuple):
 def choose_network(
     train: LabelledImages,
     chosen: Mapping[str, Any],
-    options: LessonOptions,
-    unfinished: JobRecord | None,
+    device: Device,
+    was_frozen: bool | None,
     *,
     is_gpu: bool,
     listener: Listener,
@@ -50,10 +51,14 @@ def choose_network(
 
     train : training images in their own size.
     chosen : the user's settings. A trial decides only what they leave open.
-    unfinished : the record of the same lesson, if it was started before. What it says is not decided again.
+    was_frozen : whether the backbone was frozen when the same lesson was started before; None if it was not. What was
+        decided then is not decided again.
     """
     size: int | None = chosen.get("image_size")
-    own = NetworkChoice(size or min(train.images.size, largest_side(is_gpu)))
+    is_module = isinstance(chosen.get("backbone"), nn.Module)
+    own = NetworkChoice(size or min(train.images.size, largest_side(is_gpu or is_module)))
+    if is_module and chosen.get("freeze_backbone"):
+        return own._replace(suggestion=_method_for_fixed_features(chosen))
     wants_pretrained = is_pretrained(chosen.get("backbone")) or chosen.get("freeze_backbone") is not None
     if "backbone" in chosen and not is_pretrained(chosen["backbone"]):
         return own
@@ -68,16 +73,15 @@ def choose_network(
     )
     if wants_pretrained or size is not None or _needs_fixed_features(chosen):
         return pretrained
-    if unfinished is not None:
-        was_frozen: bool = unfinished.request["settings"]["freeze_backbone"]
+    if was_frozen is not None:
         return pretrained if was_frozen else own
-    return _choose_by_trial(train, chosen, options, own, pretrained, is_gpu=is_gpu, listener=listener)
+    return _choose_by_trial(train, chosen, device, own, pretrained, is_gpu=is_gpu, listener=listener)
 
 
 def _choose_by_trial(
     train: LabelledImages,
     chosen: Mapping[str, Any],
-    options: LessonOptions,
+    device: Device,
     own: NetworkChoice,
     pretrained: NetworkChoice,
     *,
@@ -85,12 +89,12 @@ def _choose_by_trial(
     listener: Listener,
 ) -> NetworkChoice:
     usual = suggest(train, 0, is_gpu=is_gpu)
-    frozen = lesson_settings(None, chosen, {**usual, **pretrained.suggestion}, options.device)
+    frozen = lesson_settings(None, chosen, {**usual, **pretrained.suggestion}, device)
     features = FeatureCache(frozen.prediction.view)
     trial = try_networks(
         train,
         frozen,
-        lesson_settings(None, chosen, usual, options.device),
+        lesson_settings(None, chosen, usual, device),
         scratch_side=own.image_size,
         features=features,
         control=TrainingControl(listener=listener.trial, features=listener.features),
@@ -113,10 +117,10 @@ def later_network(settings: LearnerSettings, image_size: int, chosen: Mapping[st
 
 def _published_input(backbone: object) -> NetworkChoice:
     """The images that the weights of a pretrained network were trained on, by default those of the usual network."""
-    name = PRETRAINED if backbone is None else named_backbone(backbone).name
-    if parse_library_name(name) is None:
+    named = None if backbone is None else named_backbone(backbone)
+    if not isinstance(named, Backbone) or parse_library_name(named.name) is None:
         return NetworkChoice(PRETRAINED_SIDE)
-    found = published(name)
+    found = published(named.name)
     return NetworkChoice(found.image_size, _crop(found.crop))
 
 
@@ -133,10 +137,14 @@ def _fixed(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Suggestions for a pretrained network, which stays fixed unless the user wants to train it."""
     if chosen.get("freeze_backbone") is False:
         return {"backbone": PRETRAINED}
+    return {"backbone": PRETRAINED, "freeze_backbone": True, **_method_for_fixed_features(chosen)}
+
+
+def _method_for_fixed_features(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The method for a backbone that stays fixed, unless the user wants to train a head on it."""
     wants_training = any(chosen.get("memory", {}).values())
     wants_training |= bool({"schedule", "optimiser", "loss", "augmentation"} & chosen.keys())
-    fixed = {"backbone": PRETRAINED, "freeze_backbone": True}
-    return fixed if wants_training else fixed | {"method": "analytic"}
+    return {} if wants_training else {"method": "analytic"}
 
 
 def _verdict(trial: Trial) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import math
+import sys
 import time
+from typing import Literal
 
 import pytest
 from rich.console import Console
 
-from cotransport.cli.progress import ConsoleListener, duration, with_bar
+from cotransport.training import display
+from cotransport.training.display import ConsoleListener, duration, shown, with_bar
 from cotransport.training.progress import TrainingProgress
 
 
@@ -175,3 +178,37 @@ def test_things_are_handed_on_with_or_without_a_bar() -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(59.6, "1 min 0 s"), (3600.0, "1 h 0 min"), (0.2, "0 s")])
 def test_durations_are_rounded_before_they_are_divided(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+class TestShown:
+    @pytest.mark.parametrize(
+        ("verbose", "is_terminal", "is_notebook", "expected"),
+        [
+            ("auto", False, False, False),
+            ("auto", True, False, True),
+            ("auto", False, True, True),
+            (True, False, False, True),
+            (False, True, True, False),
+        ],
+    )
+    def test_on_a_terminal_in_a_notebook_or_on_demand(
+        self,
+        verbose: bool | Literal["auto"],
+        is_terminal: bool,
+        is_notebook: bool,
+        expected: bool,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+        monkeypatch.setattr("rich.console._is_jupyter", lambda: is_notebook)
+        monkeypatch.setattr(display, "find_spec", lambda _: None)  # rich draws bars in notebooks with ipywidgets
+        with shown(verbose) as listener:
+            assert isinstance(listener, ConsoleListener) == expected
+
+    @pytest.mark.parametrize(("widgets", "has_bar"), [(None, False), ("installed", True)])
+    def test_a_notebook_has_a_bar_if_it_can_draw_one(
+        self, widgets: str | None, has_bar: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(display, "find_spec", {"ipywidgets": widgets}.get)
+        listener = ConsoleListener(Console(file=io.StringIO(), force_jupyter=True))
+        assert (listener._progress is not None) == has_bar

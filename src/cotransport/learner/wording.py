@@ -36,9 +36,10 @@ def lesson_notes(
         how = f"{trained_on}, the head only"
     else:
         how = f"{trained_on}, {mirrored}"
+    kept = exemplar_budget(settings)
     return [
         f"{classes}, {images} to train on and {len(test):,} held out for testing",
-        f"{method.title}, backbone {_backbone(settings)}, {size} x {size} pixels, exemplars: {_exemplars(settings)}",
+        f"{method.title}, backbone {backbone_name(settings)}, {size} x {size} pixels, exemplars: {kept}",
         how,
     ]
 
@@ -57,7 +58,8 @@ def unseen_note(images: Images, fit: Fit) -> str | None:
     )
 
 
-def _exemplars(settings: LearnerSettings) -> str:
+def exemplar_budget(settings: LearnerSettings) -> str:
+    """How many exemplars the method may keep."""
     budget = settings.method.budget(settings.memory)
     if budget is None:
         return "all images"
@@ -66,5 +68,6 @@ def _exemplars(settings: LearnerSettings) -> str:
     return f"{budget.total:,} in all" if budget.total else "none"
 
 
-def _backbone(settings: LearnerSettings) -> str:
+def backbone_name(settings: LearnerSettings) -> str:
+    """The backbone's name."""
     return "the user's own module" if isinstance(settings.backbone, nn.Module) else settings.backbone.name

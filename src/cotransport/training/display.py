@@ -1,16 +1,20 @@
-"""Progress of long commands: a bar on a terminal; elsewhere, a line every few seconds."""
+"""Progress of long work: a bar on a terminal and in a notebook; elsewhere, a line every few seconds."""
 
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Literal, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from cotransport.cli.console import markup
+from cotransport.system.text import markup
+from cotransport.training.listener import Listener, NullListener
 from cotransport.training.progress import TrainingProgress
 
 T = TypeVar("T")
@@ -24,7 +28,7 @@ class ConsoleListener:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._progress = _bar(console) if console.is_terminal else None
+        self._progress = _bar(console) if _has_bar(console) else None
         self._jobs, self._job = 1, 0
         self._started = self._printed = time.perf_counter()
         self._done = 0.0  # work done by this process, before the current task
@@ -143,6 +147,20 @@ class ConsoleListener:
         return f"cross-entropy {progress.cross_entropy:.3f}  train {progress.accuracy:.1f} %  {speed}  {time_left}"
 
 
+@contextmanager
+def shown(verbose: bool | Literal["auto"]) -> Iterator[Listener]:
+    """A listener that shows the progress on standard error, or one that ignores it.
+
+    verbose : `auto` shows it on a terminal and in a notebook only.
+    """
+    console = Console(stderr=True)
+    if verbose is False or (verbose == "auto" and not sys.stderr.isatty() and not console.is_jupyter):
+        yield NullListener()
+        return
+    with ConsoleListener(console) as listener:
+        yield listener
+
+
 def with_bar(things: Iterable[T], total: int, console: Console) -> Iterator[T]:
     """The same things. On a terminal, a bar shows how many have come, and the time left."""
     columns = (TextColumn("{task.completed:,} of {task.total:,}"), BarColumn(bar_width=24), TimeRemainingColumn())
@@ -164,6 +182,11 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _has_bar(console: Console) -> bool:
+    """Whether a bar can be drawn; in a notebook, rich needs ipywidgets for it."""
+    return console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
 
 
 def _bar(console: Console) -> Progress:

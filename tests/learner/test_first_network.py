@@ -13,13 +13,12 @@ from PIL import Image
 from cotransport import IncrementalClassifier
 from cotransport.data import LabelledImages
 from cotransport.errors import ConfigError
-from cotransport.jobs import NullListener
-from cotransport.learner import choice
+from cotransport.learner import choice, first_network
 from cotransport.learner.choice import Trial, may_suit
-from cotransport.lessons import first_network
 from cotransport.lessons.options import LessonOptions
 from cotransport.networks.efficientnet_lite import is_installed
-from cotransport.settings.sections import Device, View
+from cotransport.settings.sections import Backbone, Device, View
+from cotransport.training.listener import NullListener
 from tests.conftest import blobs
 from tests.lessons.helpers import StopAfterAnEpoch, Stopped, learn, write
 from tests.networks.libraries.helpers import hub_cache, install_timm, publish_on_timms_hub
@@ -57,7 +56,9 @@ def photographs(folder: Path, images: int, side: int = 72, first: int = 0) -> Pa
 
 def facts(model: Path) -> tuple[str, str, bool, int]:
     clf = IncrementalClassifier.load(model, device=CPU)
-    return clf.backbone.name, clf.settings().method.name, clf.freeze_backbone, clf.state_.image_size
+    settings = clf.settings_
+    assert isinstance(settings.backbone, Backbone)
+    return settings.backbone.name, settings.method.name, settings.freeze_backbone, clf.state_.image_size
 
 
 def verdict(monkeypatch: pytest.MonkeyPatch, trial: Trial | None) -> list[LabelledImages]:
@@ -217,28 +218,28 @@ class TestAnotherLibrarysNetwork:
     ) -> None:
         first = self.lesson(tmp_path, 0, backbone="timm:tiny.a1")
         assert facts(tmp_path / "m") == ("timm:tiny.a1", "analytic", True, 16)
-        assert first.prediction.crop == 0.5
+        assert first.settings_.prediction.crop == 0.5
         hub_cache(monkeypatch, tmp_path / "empty hub", "timm/tiny.a1", "main")  # later lessons need no download
         second = self.lesson(tmp_path, 1, backbone="timm:tiny.a1")
         assert facts(tmp_path / "m") == ("timm:tiny.a1", "analytic", True, 16)
-        assert (second.prediction.crop, len(second.classes_)) == (0.5, 4)
+        assert (second.settings_.prediction.crop, len(second.classes_)) == (0.5, 4)
         with pytest.raises(ConfigError, match=r"backbone: this model keeps timm:tiny\.a1"):
             self.lesson(tmp_path, 2, backbone="timm:tiny")
 
     def test_it_is_trained_carefully_if_asked_to(self, tmp_path: Path) -> None:
         first = self.lesson(tmp_path, 0, backbone="timm:tiny.a1", freeze_backbone=False)
-        assert (first.schedule.epochs, first.schedule.learning_rate) == (5, 0.04 * 16 / 128)
+        assert (first.settings_.schedule.epochs, first.settings_.schedule.learning_rate) == (5, 0.04 * 16 / 128)
         assert facts(tmp_path / "m") == ("timm:tiny.a1", "coil-tuned", False, 16)
 
     def test_a_later_lesson_may_train_what_was_fixed(self, tmp_path: Path) -> None:
         first = self.lesson(tmp_path, 0, backbone="timm:tiny.a1", method="coil-tuned", schedule={"batch_size": 16})
-        assert first.freeze_backbone
+        assert first.settings_.freeze_backbone
         second = self.lesson(tmp_path, 1, freeze_backbone=False)
-        assert (second.schedule.epochs, second.schedule.later_learning_rate) == (5, 0.02 * 16 / 128)
+        assert (second.settings_.schedule.epochs, second.settings_.schedule.later_learning_rate) == (5, 0.02 * 16 / 128)
         weights = [clf.state_.network.state_dict()["backbone.network.conv1.weight"] for clf in (first, second)]
         assert not torch.equal(*weights)
         third = self.lesson(tmp_path, 2)
-        assert (third.schedule.epochs, third.freeze_backbone) == (5, False)
+        assert (third.settings_.schedule.epochs, third.settings_.freeze_backbone) == (5, False)
 
     def test_sums_of_features_do_not_let_it_be_trained(self, tmp_path: Path) -> None:
         self.lesson(tmp_path, 0, backbone="timm:tiny.a1")

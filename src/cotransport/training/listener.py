@@ -1,0 +1,59 @@
+"""Who hears of the progress of learning: whatever shows it, or nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from cotransport.training.progress import TrainingProgress
+
+
+class Listener(Protocol):
+    """Receives the progress of learning: one run after another, or a single lesson."""
+
+    def planned(self, jobs: int, kept: Sequence[str]) -> None:
+        """`jobs` jobs will run. Those named in `kept` were finished earlier and are kept."""
+
+    def job_started(self, title: str, notes: Sequence[str], work: Sequence[float], tasks_done: int) -> None:
+        """A job starts, or resumes after `tasks_done` tasks. `work` is the cost of each task, in any unit."""
+
+    def training(self, progress: TrainingProgress) -> None:
+        """The training of a task has made progress."""
+
+    def note(self, text: str) -> None:
+        """Something that the user should know."""
+
+    def trial(self, progress: TrainingProgress) -> None:
+        """A training that only helps to choose a network has made progress."""
+
+    def features(self, done: int, images: int) -> None:
+        """A fixed backbone has seen `done` of `images` images."""
+
+    def task_done(self, summary: str, details: str) -> None:
+        """A task is learned and evaluated."""
+
+
+class NullListener:
+    """Ignores everything. All processes except the first one use it."""
+
+    def planned(self, jobs: int, kept: Sequence[str]) -> None:
+        """Do nothing."""
+
+    def job_started(self, title: str, notes: Sequence[str], work: Sequence[float], tasks_done: int) -> None:
+        """Do nothing."""
+
+    def training(self, progress: TrainingProgress) -> None:
+        """Do nothing."""
+
+    def features(self, done: int, images: int) -> None:
+        """Do nothing."""
+
+    def note(self, text: str) -> None:
+        """Do nothing."""
+
+    def trial(self, progress: TrainingProgress) -> None:
+        """Do nothing."""
+
+    def task_done(self, summary: str, details: str) -> None:
+        """Do nothing."""
