@@ -116,6 +116,17 @@ class TestContents:
         )
         assert "the true loss lies between −10.0 and 35.0 points" in words
 
+    def test_after_a_renaming_the_last_lesson_is_still_described(self) -> None:
+        first, second = overview().versions
+        renamed = version(3, is_current=True, taught="cat renamed to tabby", images=0)
+        page = page_of(overview(versions=(first, replace(second, is_current=False), renamed)))
+        assert "The last lesson taught 1 new class in 12 s." in page.words
+        assert [bool(opened) for opened in re.findall(r'<details class="version"( open)?>', page.html)] == [
+            False,
+            True,
+            False,
+        ]
+
     def test_classes_are_grouped_by_lesson(self) -> None:
         page = page_of(overview())
         headings = re.findall(r"<h3>(.*?)</h3>", page.html)

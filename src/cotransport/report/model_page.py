@@ -53,6 +53,7 @@ def render_model_page(overview: Overview) -> str:
     """The page on what a model knows, as HTML."""
     charts = model_charts(overview)
     lessons = overview.versions[::-1]
+    opened = next((one.number for one in lessons if one.is_ancestor and one.changes), None)
     pictured = [one for one in overview.classes if one.photographs]
     newest = max((one.arrived or 0 for one in overview.classes), default=0)
     related = overview.classes[::-1][:MOST_RELATED][::-1]
@@ -68,6 +69,7 @@ def render_model_page(overview: Overview) -> str:
         groups=_groups(overview),
         without_pictures=len(overview.classes) - len(pictured),
         lessons=[_lesson(one, has_table=place < MOST_LESSONS) for place, one in enumerate(lessons)],
+        opened=opened,
         mistakes=_mistakes(overview),
         answers=answers and _answers(answers),
         newest=[_relations(overview, one) for one in related if (one.arrived or 0) == newest],
@@ -157,8 +159,8 @@ def _headline(overview: Overview) -> str:
 
 def _lead(overview: Overview) -> str:
     """What the last lesson taught and cost, in sentences."""
-    current = next(one for one in overview.versions if one.is_current)
-    sentences = [] if not current.changes else [_taught(current) + ".", *_cost(current)]
+    lessons = [one for one in overview.versions if one.is_ancestor and one.changes]
+    sentences = [_taught(lessons[-1]) + ".", *_cost(lessons[-1])] if lessons else []
     if overview.answers is None:
         sentences.append("No image was held out, so nothing is known about its accuracy.")
     return " ".join(sentences)
