@@ -15,7 +15,7 @@ from cotransport.data.fingerprint import image_digest
 from cotransport.data.workers import decode_slices, default_workers, in_chunks
 from cotransport.errors import ConfigError, ModelError
 from cotransport.learner.snapshots import without_features
-from cotransport.lessons.ownership import check_finished
+from cotransport.lessons.ownership import changing
 from cotransport.model.manifest import Manifest, ModelRecord
 from cotransport.model.pool import read_images
 from cotransport.model.rewriting import rewrite
@@ -58,10 +58,7 @@ def remove_images(path: AnyPath, images: Sequence[str]) -> RemovedImages:
 
     images : files, or ids. A file is found by its bytes, or by its pixels in the size that the network sees.
     """
-    store = ModelStore(path)
-    store.manifest()  # raises an error before a lock is made in a folder that is not a model
-    with store.locked():
-        check_finished(store)
+    with changing(path) as store:
         manifest = store.manifest()
         with storage_errors(store.path):
             store.remove_unlisted(manifest)  # a removal that was interrupted may have left image files

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from cotransport.errors import ConfigError, CotransportWarning, ModelError
 from cotransport.lessons.records import LessonRecord, parse_report
@@ -13,15 +15,13 @@ from cotransport.model.folder import IMAGES, METRICS, MODEL, TENSORS, WEIGHTS, M
 from cotransport.model.manifest import LONGEST_NAME
 from cotransport.system.files import AnyPath
 
+if TYPE_CHECKING:
+    from cotransport.model.store import ModelStore
+
 
 def rename(path: AnyPath, old: str, new: str) -> int:
     """Give a class another name, in a new version; returns its number. Nothing is trained."""
-    from cotransport.model.store import ModelStore
-
-    store = ModelStore(path)
-    store.manifest()  # raises an error before a lock is made in a folder that is not a model
-    with store.locked():
-        check_finished(store)
+    with changing(path) as store:
         snapshot, current = store.read(), store.manifest().current
         label = known_class(old, snapshot.classes)
         name = _new_name(new, whole_number=isinstance(label, int))
@@ -45,14 +45,10 @@ def prune(path: AnyPath, keep: int) -> list[int]:
     Images and features that no other version refers to are removed too.
     """
     from cotransport.model.rewriting import rewrite
-    from cotransport.model.store import ModelStore
 
     if keep < 1:
         raise ConfigError(f"--keep {keep}: give at least 1. The current version is always kept")
-    store = ModelStore(path)
-    store.manifest()
-    with store.locked():
-        check_finished(store)
+    with changing(path) as store:
         manifest = store.manifest()
         numbers = sorted(version.number for version in manifest.versions)
         kept = {*numbers[-keep:], *([manifest.current] if manifest.current is not None else [])}
@@ -87,12 +83,19 @@ def check(path: AnyPath) -> list[str]:
     return list(problems)
 
 
-def check_finished(folder: ModelFolder) -> None:
-    """Raise an error if a lesson is not finished: what it was started from must not change."""
-    if folder.unfinished.is_dir():
-        raise ModelError(
-            f"{folder.path}: a lesson is not finished. Repeat its command, or discard it with `learn --overwrite`"
-        )
+@contextmanager
+def changing(path: AnyPath) -> Iterator[ModelStore]:
+    """A model, locked, to be changed. A lesson that is not finished is an error: its parent version must stay."""
+    from cotransport.model.store import ModelStore
+
+    store = ModelStore(path)
+    store.manifest()  # raises an error before a lock is made in a folder that is not a model
+    with store.locked():
+        if store.unfinished.is_dir():
+            raise ModelError(
+                f"{path}: a lesson is not finished. Repeat its command, or discard it with `learn --overwrite`"
+            )
+        yield store
 
 
 def known_class(name: str, classes: Sequence[str | int]) -> str | int:

@@ -14,7 +14,7 @@ from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.snapshots import restored, snapshot_of
 from cotransport.learner.state import State
 from cotransport.lessons.comparison import compare, report_of
-from cotransport.lessons.ownership import check_finished, known_class, record_of_change
+from cotransport.lessons.ownership import changing, known_class, record_of_change
 from cotransport.lessons.records import LessonReport, parse_report
 from cotransport.model.store import ModelStore
 from cotransport.settings.sections import Device, PredictionSettings
@@ -42,10 +42,7 @@ def remove(path: AnyPath, name: str, *, backbone: nn.Module | None = None, devic
 
     backbone : the module that the model was made with, if it was not made with a name.
     """
-    store = ModelStore(path)
-    store.manifest()  # raises an error before a lock is made in a folder that is not a model
-    with store.locked():
-        check_finished(store)
+    with changing(path) as store:
         snapshot, current = store.read(), store.manifest().current
         label = known_class(name, snapshot.classes)
         if len(snapshot.classes) == 1:
