@@ -9,6 +9,7 @@ LIGHT = [
     "cotransport",
     "cotransport.errors",
     "cotransport.experiments.bundled",
+    "cotransport.settings.libraries",
     "cotransport.settings.overrides",
     "cotransport.settings.safe_yaml",
     "cotransport.settings.sections",

@@ -11,6 +11,7 @@ import torch
 
 from cotransport import IncrementalClassifier
 from cotransport.errors import ConfigError, CotransportWarning, ModelError
+from cotransport.learner.onnx import export
 from cotransport.networks.folding import fold_batch_norms
 from cotransport.networks.libraries import transformers_models
 from cotransport.networks.libraries.backbone import build, load, published
@@ -137,6 +138,17 @@ def test_a_classifier_learns_is_saved_and_loaded_without_the_folder(tmp_path: Pa
     test = blobs(2, 4, seed=5)
     assert torch.equal(loaded.scores(test).head, clf.scores(test).head)
     assert loaded.learn(blobs(1, 6, first=2)).classes_.tolist() == ["class 0", "class 1", "class 2"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["resnet", "vit"])
+def test_a_classifier_is_exported(tmp_path: Path, kind: str) -> None:
+    """The export itself compares the file's answers with the model's."""
+    pytest.importorskip("onnxscript", reason="pip install 'cotransport[onnx]'")
+    name = f"folder:{saved(tmp_path / 'network', kind)}"
+    clf = classifier("analytic", freeze_backbone=True, image_size=32).set_params(backbone=name).learn(blobs(2, 6))
+    export(clf.predictor(), tmp_path / "model.onnx")
+    assert (tmp_path / "model.onnx").stat().st_size > 0
 
 
 def test_a_size_that_the_network_does_not_take_is_an_error(tmp_path: Path) -> None:
