@@ -55,3 +55,12 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "cat" / "1.png").unlink()
     with pytest.raises(DataError, match=r"1\.png: cannot be read .* Put the file back"):
         fingerprint([data])
+
+
+def test_progress_is_reported_up_to_the_last_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REPORTED", 2)
+    for value in range(5):
+        write(tmp_path / "cat" / f"{value}.png", value, (90, 90))
+    seen: list[tuple[int, int]] = []
+    fingerprint([as_labelled(tmp_path)], lambda *progress: seen.append(progress))
+    assert seen == [(2, 5), (4, 5), (5, 5)]

@@ -154,6 +154,15 @@ def test_a_job_of_one_task_does_not_count_tasks(clock: Clock) -> None:
     assert lines[1].startswith("  epoch 1/2  cross-entropy")
 
 
+def test_the_first_pass_over_a_folder_is_shown(clock: Clock) -> None:
+    file = io.StringIO()
+    with ConsoleListener(Console(file=file, width=200)) as listener:
+        listener.reading(1000, 4000)
+        clock.now = 20.0
+        listener.reading(3000, 4000)
+    assert file.getvalue().splitlines() == ["  reading images: 75 %  3,000 of 4,000 files"]
+
+
 @pytest.mark.parametrize(("width", "has_numbers"), [(120, True), (80, False)])
 def test_a_terminal_shows_a_bar_with_as_much_as_fits(width: int, has_numbers: bool, clock: Clock) -> None:
     file = io.StringIO()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +15,19 @@ from cotransport.errors import DataError
 
 SAMPLED = 1000
 """Most encoded images whose content is part of a fingerprint."""
+REPORTED = 1000
+"""Files between two reports of progress."""
 
 
-def fingerprint(parts: Iterable[LabelledImages | None]) -> str:
+def fingerprint(
+    parts: Iterable[LabelledImages | None], on_progress: Callable[[int, int], None] = lambda done, files: None
+) -> str:
     """A hash of the images and labels. File names and dates do not matter.
 
     Of images that are not in memory, it contains the sizes of all files, and the content of at most 1,000 evenly spaced
     ones.
+
+    on_progress : called with the number of files of a part that were seen, and the number of all its files.
     """
     digest = hashlib.sha256()
     for part in filter(None, parts):
@@ -31,7 +37,11 @@ def fingerprint(parts: Iterable[LabelledImages | None]) -> str:
             digest.update(part.images.pixels.numpy().tobytes())
             continue
         if len(part) and isinstance(part.images.item(0), Path):
-            sizes = [_byte_count(part.images.item(index)) for index in range(len(part))]
+            sizes = []
+            for index in range(len(part)):
+                sizes.append(_byte_count(part.images.item(index)))
+                if len(sizes) % REPORTED == 0 or len(sizes) == len(part):
+                    on_progress(len(sizes), len(part))
             digest.update(json.dumps(sizes).encode())
         for index in evenly_spaced(len(part), SAMPLED):
             digest.update(encoded_copy(part.images.item(index)).data)

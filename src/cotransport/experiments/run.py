@@ -79,7 +79,7 @@ def run(
             load_data_set(source, recipe.data, recipe.prediction.fit), split, recipe.stream.later_images
         )
         check_classes(stream)
-        images = fingerprint(stream.data)
+        images = fingerprint(stream.data, listener.reading)
         records = processes.decide_once(
             lambda: {
                 one.folder: _resume_or_start(recipe, one, out, images, followed.get(one.folder, {})) for one in pending

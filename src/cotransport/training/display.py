@@ -82,6 +82,10 @@ class ConsoleListener:
         left = "" if math.isnan(progress.seconds_left) else f"{duration(progress.seconds_left)} left"
         self._show("trying a network from scratch", progress.step, progress.steps, left)
 
+    def reading(self, done: int, files: int) -> None:
+        """The first pass over a folder of images has seen `done` of `files` files."""
+        self._show("reading images", done, files, f"{done:,} of {files:,} files")
+
     def features(self, done: int, images: int) -> None:
         """A fixed backbone has seen `done` of `images` images."""
         now = time.perf_counter()

@@ -27,6 +27,9 @@ class Listener(Protocol):
     def trial(self, progress: TrainingProgress) -> None:
         """A training that only helps to choose a network has made progress."""
 
+    def reading(self, done: int, files: int) -> None:
+        """The first pass over a folder of images has seen `done` of `files` files."""
+
     def features(self, done: int, images: int) -> None:
         """A fixed backbone has seen `done` of `images` images."""
 
@@ -44,6 +47,9 @@ class NullListener:
         """Do nothing."""
 
     def training(self, progress: TrainingProgress) -> None:
+        """Do nothing."""
+
+    def reading(self, done: int, files: int) -> None:
         """Do nothing."""
 
     def features(self, done: int, images: int) -> None:
