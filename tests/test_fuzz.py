@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cotransport import IncrementalClassifier
-from cotransport.cli import models as model_commands
+from cotransport.cli import owning as model_commands
 from cotransport.data.decoding import Encoded, decode, image_size
 from cotransport.errors import CotransportError
 from cotransport.experiments.bundled import bundled_recipes

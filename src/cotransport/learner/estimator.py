@@ -86,7 +86,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     freeze_backbone : bool, optional
         Leave the backbone unchanged and train the head only, on features that are computed once for each image, without
         augmentation. This takes seconds. Use it with pretrained weights, or after a first task. By default, it is
-        chosen from the first images.
+        chosen from the first images. If you give it and no backbone, a pretrained one is chosen, as by `learn --freeze`
+        and `learn --finetune`.
     normalisation : "images", "imagenet", or means and deviations
         Each colour is brought to mean 0 and standard deviation 1, by the statistics of the first images; by those of
         ImageNet, which most published weights expect; or by three means and three deviations from 0 to 255. A backbone
