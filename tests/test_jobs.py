@@ -314,5 +314,6 @@ def test_the_null_listener_hears_everything_and_does_nothing() -> None:
     listener.planned(2, ["coil-seed1"])
     listener.job_started("coil, seed 1", notes, [1.0, 2.0], 0)
     listener.training(progress())
+    listener.details("seed: 1")
     listener.task_done("90 %", "2 s")
     assert vars(listener) == {}

@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from cotransport.cli.console import FLAG, markup, out, resume_hint
+from cotransport.cli.output import listening, with_output_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,6 +49,7 @@ OutFolder = Annotated[Path | None, typer.Option("--out", help="Where results go.
     "them with another setting (see [bold]methods[/])\n\n"
     "[bold]cotransport run my-recipe.yaml --data photos --out runs/photos[/]  your own recipe and images"
 )
+@with_output_options
 def run(
     recipe: RecipeName = "digits",
     overrides: Overrides = None,
@@ -72,7 +74,6 @@ def run(
         check_device(chosen.device)
         _show_dry_run(plan(chosen))
         return
-    from cotransport.cli.progress import ConsoleListener
     from cotransport.experiments import run as experiment
     from cotransport.experiments.results import with_other_results
     from cotransport.report import write_report
@@ -82,7 +83,7 @@ def run(
     again = [word for word in sys.argv[1:] if word not in {"--overwrite", "--resume"}]
     with resume_hint(shlex.join(["cotransport", *again, "--resume"])):
         is_first = processes_for(chosen.device).is_first
-        with ConsoleListener(out) as listener:
+        with listening() as listener:
             results = experiment.run(chosen, folder, resume=resume, overwrite=overwrite, listener=listener)
     if is_first:
         report = write_report(with_other_results(results, folder), folder)
@@ -190,13 +191,12 @@ def visualize(
 
 def draw_boundary_of(recipe: Recipe, folder: Path) -> None:
     """Train a recipe in two dimensions, and draw and print its decision boundaries."""
-    from cotransport.cli.progress import ConsoleListener
     from cotransport.experiments.boundary import boundary
     from cotransport.report.boundary import draw_boundary
     from cotransport.training.processes import processes_for
 
     is_first = processes_for(recipe.device).is_first
-    with ConsoleListener(out) as listener:
+    with listening() as listener:
         found = boundary(recipe, listener)
     if is_first:
         _show_boundary(found)

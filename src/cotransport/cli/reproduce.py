@@ -12,6 +12,7 @@ from rich.table import Table
 
 from cotransport.cli.console import FLAG, markup, out, resume_hint
 from cotransport.cli.experiments import DataSource, Overrides, Overwrite, Resume, draw_boundary_of
+from cotransport.cli.output import listening, progress_console, with_output_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +31,7 @@ BOUNDARY = "boundary"
     "[bold]cotransport reproduce ablation --fast --seeds 1,2,3[/]  the parts of COIL, in about four hours\n\n"
     "[bold]cotransport reproduce cub --fast --methods COIL,bic --resume[/]  two methods, continuing where it stopped"
 )
+@with_output_options
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="The table or figure.", show_default="list them")] = None,
     fast: Annotated[
@@ -77,7 +79,6 @@ def reproduce(
 
 
 def _run(name: str, title: str, recipes: Sequence[Recipe], folder: Path, *, resume: bool, overwrite: bool) -> None:
-    from cotransport.cli.progress import ConsoleListener
     from cotransport.experiments import run as experiment
     from cotransport.experiments.results import with_other_results
     from cotransport.report import write_report
@@ -94,8 +95,8 @@ def _run(name: str, title: str, recipes: Sequence[Recipe], folder: Path, *, resu
         for number, recipe in enumerate(recipes, start=1):
             own = folder / recipe.name
             if is_first:
-                out.print(f"[bold]{recipe.name}[/] ({number} of {len(recipes)})")
-            with ConsoleListener(out) as listener:
+                progress_console().print(f"[bold]{recipe.name}[/] ({number} of {len(recipes)})")
+            with listening() as listener:
                 found = experiment.run(recipe, own, resume=resume, overwrite=overwrite, listener=listener)
             results += with_other_results(found, own)
             if is_first:  # after each recipe: the next one may take hours

@@ -40,6 +40,7 @@ from cotransport.learner.snapshots import restored, snapshot_of
 from cotransport.learner.state import State
 from cotransport.model.folder import ModelFolder
 from cotransport.model.store import ModelStore
+from cotransport.settings.safe_yaml import yaml_text
 from cotransport.system.files import storage_errors
 from cotransport.training.processes import processes_for
 from cotransport.training.progress import ProgressListener, TrainingProgress
@@ -178,6 +179,7 @@ def _finish(
         processes.wait_for_all()  # until all have read the state, because it will be overwritten
         log_settings = recipe.logging if processes.is_first else type(recipe.logging)()
         listener.job_started(title, [], expected_work(recipe, one.method, stream), len(so_far.results))
+        listener.details(yaml_text(job.record.request))
         with closing(TrainingLog(log_settings, folder, so_far.steps_logged)) as log:
 
             def listen(progress: TrainingProgress) -> None:
