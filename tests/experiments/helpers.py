@@ -41,7 +41,7 @@ def comparable(values: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-class Recorder:
+class Recorder(NullListener):
     """A listener that keeps what it hears."""
 
     def __init__(self) -> None:

@@ -356,6 +356,8 @@ def _followed_trainings(recipe: Recipe, one: Run, tasks: int) -> _Trainings:
     """The epochs of each task in the run that this one follows; empty if it follows none."""
     if recipe.follow is None:
         return {}
+    if recipe.schedule.enough is not None:  # the schedule depends on the planned epochs, which no result records
+        raise RunError("follow: trainings that end early cannot be followed. Set schedule.enough to null")
     path = Path(recipe.follow) / one.folder / RESULT
     if not path.exists():
         raise RunError(
