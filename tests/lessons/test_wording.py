@@ -34,7 +34,7 @@ def test_the_images_the_model_and_the_training_are_described() -> None:
 
 
 def test_a_lesson_may_end_early_unless_its_length_is_chosen() -> None:
-    early = "60 epochs (fewer if 98 % of the training images are recognised before) in batches of 16"
+    early = "60 epochs (fewer if 99 % of the training images are recognised before) in batches of 16"
     assert notes({})[2].startswith(early)
     assert "fewer" not in notes({"schedule": {"seconds_per_task": 60}})[2]
     assert "fewer if 90 %" in notes({"schedule": {"epochs": 6, "enough": 0.9}})[2]

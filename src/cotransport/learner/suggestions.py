@@ -14,7 +14,7 @@ from cotransport.data.loading import IN_MEMORY_SIDE, LARGEST_SIDE
 STEPS = 600
 """Training steps of a lesson, if the number of epochs stays within its bounds."""
 FEWEST_EPOCHS, MOST_EPOCHS = 10, 60
-ENOUGH = 0.98
+ENOUGH = 0.99
 """Share of recognised training images from which on a lesson ends early."""
 STEPS_PER_EPOCH = 16
 """Steps in an epoch, at least, before the batch size is doubled."""
