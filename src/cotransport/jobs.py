@@ -113,7 +113,8 @@ class Job:
 
         def listen(progress: TrainingProgress) -> None:
             if self.last_progress is None:
-                self.settle(task, TrainingRecord(epochs=progress.epochs, threads=progress.threads))
+                planned = settled.epochs if settled else progress.epochs  # a resumed training may end early
+                self.settle(task, TrainingRecord(epochs=planned, threads=progress.threads))
             self.last_progress = progress
             listener(progress)
 

@@ -52,6 +52,11 @@ def test_recorded_epochs_overrule_the_schedule(earlier: Path, tmp_path: Path) ->
     assert epochs(result) == [2, 1, 3]
 
 
+def test_trainings_that_end_early_cannot_be_followed(earlier: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"schedule\.enough"):
+        run_digits(*REPLAY, "schedule.enough=0.9", f"follow={earlier}", out=tmp_path / "out")
+
+
 def test_a_resumed_run_follows_what_it_has_recorded_itself(earlier: Path, tmp_path: Path) -> None:
     """The run that it follows may be gone by then."""
     followed = copy_with_epochs(earlier, tmp_path / "followed", [1, 2, 2])

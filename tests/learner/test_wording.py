@@ -35,6 +35,13 @@ def test_the_images_the_model_and_the_training_are_described() -> None:
     ]
 
 
+def test_a_lesson_may_end_early_unless_its_length_is_chosen() -> None:
+    early = "60 epochs (fewer if 99 % of the training images are recognised before) in batches of 16"
+    assert notes({})[2].startswith(early)
+    assert "fewer" not in notes({"schedule": {"seconds_per_task": 60}})[2]
+    assert "fewer if 90 %" in notes({"schedule": {"epochs": 6, "enough": 0.9}})[2]
+
+
 def test_one_is_not_many() -> None:
     found = notes({"schedule": {"epochs": 1}}, blobs(1, 1), blobs(1, 0))
     assert found[0] == "1 class, 1 image to train on and 0 held out for testing"

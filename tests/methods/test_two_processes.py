@@ -32,8 +32,9 @@ def test_two_processes_have_the_same_result(method: str, backbone: str, in_proce
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_two_processes_agree_on_the_epochs_of_a_time_budget(in_processes: Results) -> None:
-    first, second = in_processes["2-0"]["time", "budget"], in_processes["2-1"]["time", "budget"]
+@pytest.mark.parametrize("why", [("time", "budget"), ("early", "end")], ids="-".join)
+def test_two_processes_agree_on_the_number_of_epochs(why: tuple[str, str], in_processes: Results) -> None:
+    first, second = in_processes["2-0"][why], in_processes["2-1"][why]
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 

@@ -81,6 +81,8 @@ def main(out: Path, processes: int, methods: list[str]) -> None:
     results["given", "weights"] = choose_exemplars(device)
     budget = QUICK.model_copy(update={"seconds_per_task": 1.0})
     results["time", "budget"] = learn_two_tasks("replay", "fast", device, budget)
+    early = QUICK.model_copy(update={"epochs": 6, "enough": 0.3})
+    results["early", "end"] = learn_two_tasks("replay", "fast", device, early)
     torch.save(results, out / f"{processes}-{rank}.pt")
 
 

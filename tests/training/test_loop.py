@@ -398,6 +398,33 @@ def test_a_training_with_averages_mixed_and_augmented_images_resumes(tmp_path: P
     assert same_weights(*interrupted(tmp_path, **settings))
 
 
+EARLY = Schedule(epochs=6, batch_size=16, learning_rate=0.05, enough=0.01)
+"""Enough after the first epoch: the training ends after the second."""
+
+
+def test_a_training_ends_early_when_its_images_are_recognised() -> None:
+    reports: list[TrainingProgress] = []
+    trained(blobs(2, 20), quick_trainer(schedule=EARLY, listener=reports.append))
+    done = [report for report in reports if report.epoch_done]
+    assert reports[0].epochs == 6
+    assert [report.epochs for report in done] == [2, 2]
+    assert (done[-1].step, done[-1].steps, done[-1].seconds_left) == (6, 6, 0)
+
+
+def test_a_training_that_ends_early_resumes(tmp_path: Path) -> None:
+    """It is killed in its second epoch, which is the last."""
+    assert same_weights(*interrupted(tmp_path, schedule=EARLY, optimiser=Optimiser(average_last=0.5)))
+
+
+def test_a_training_that_has_ended_early_is_not_continued(tmp_path: Path) -> None:
+    device = Device(accelerator="cpu", checkpoint_seconds=0)
+    trainer = quick_trainer(schedule=EARLY, device=device)
+    whole, again = small_network(), small_network()
+    with_control(trainer, checkpoints=Checkpoints(tmp_path)).fit(whole, blobs(2, 20), remembering)
+    with_control(trainer, checkpoints=Checkpoints(tmp_path)).fit(again, blobs(2, 20), remembering)
+    assert same_weights(whole, again)
+
+
 def test_a_checkpoint_without_averages_is_not_used_with_them(tmp_path: Path) -> None:
     interrupted(tmp_path)
     trainer = quick_trainer(checkpoints=Checkpoints(tmp_path), optimiser=Optimiser(average_last=0.5))

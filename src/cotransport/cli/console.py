@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from cotransport.system import signals
 from cotransport.system.text import markup
 
-out = Console()
-err = Console(stderr=True)
+if TYPE_CHECKING:
+    from cotransport.cli.log_file import LogFile
+
+
+class Screen(Console):
+    """A console whose text also goes to a log file, if there is one."""
+
+    log_file: LogFile | None = None
+
+    def print(self, *objects: Any, **options: Any) -> None:  # noqa: ANN401 (as rich declares it)
+        """Print, and write the same to the log file."""
+        super().print(*objects, **options)
+        self.write_log(*objects, **options)
+
+    def write_log(self, *objects: Any, **options: Any) -> None:  # noqa: ANN401
+        """Write to the log file only, as plain text."""
+        if self.log_file is not None:
+            plain = Console(file=io.StringIO(), width=LOG_WIDTH)
+            plain.print(*objects, **options)
+            self.log_file.write(plain.file.getvalue())  # type: ignore[attr-defined]  # a StringIO
+
+
+LOG_WIDTH = 120
+"""Columns of tables in a log file."""
+out = Screen()
+err = Screen(stderr=True)
 FLAG = " "
 """Metavar of an option without a value; typer would show <bool>."""
 

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from cotransport.cli.console import FLAG, out, resume_hint
 from cotransport.cli.model_pages import is_model, report_model
+from cotransport.cli.output import listening, with_output_options
 from cotransport.errors import ConfigError
 from cotransport.system.text import markup
 
@@ -51,6 +52,7 @@ OutFolder = Annotated[Path | None, typer.Option("--out", help="Where results go.
     "them with another setting (see [bold]methods[/])\n\n"
     "[bold]cotransport run my-recipe.yaml --data photos --out runs/photos[/]  your own recipe and images"
 )
+@with_output_options
 def run(
     recipe: RecipeName = "digits",
     overrides: Overrides = None,
@@ -78,14 +80,13 @@ def run(
     from cotransport.experiments import run as experiment
     from cotransport.experiments.results import with_other_results
     from cotransport.report import write_report
-    from cotransport.training.display import ConsoleListener
     from cotransport.training.processes import processes_for
 
     folder = folder or Path("runs") / chosen.name
     again = [word for word in sys.argv[1:] if word not in {"--overwrite", "--resume"}]
     with resume_hint(shlex.join(["cotransport", *again, "--resume"])):
         is_first = processes_for(chosen.device).is_first
-        with ConsoleListener(out) as listener:
+        with listening() as listener:
             results = experiment.run(chosen, folder, resume=resume, overwrite=overwrite, listener=listener)
     if is_first:
         report = write_report(with_other_results(results, folder), folder)
@@ -219,11 +220,10 @@ def draw_boundary_of(recipe: Recipe, folder: Path) -> None:
     """Train a recipe in two dimensions, and draw and print its decision boundaries."""
     from cotransport.experiments.boundary import boundary
     from cotransport.report.boundary import draw_boundary
-    from cotransport.training.display import ConsoleListener
     from cotransport.training.processes import processes_for
 
     is_first = processes_for(recipe.device).is_first
-    with ConsoleListener(out) as listener:
+    with listening() as listener:
         found = boundary(recipe, listener)
     if is_first:
         _show_boundary(found)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from cotransport.cli import compare, experiments, models, owning, reproduce
+from cotransport.cli import compare, experiments, models, output, owning, reproduce
 from cotransport.cli.console import FLAG, err, out
 from cotransport.errors import CotransportError, CotransportWarning
 from cotransport.system import signals
@@ -46,6 +46,11 @@ def main() -> None:
             end_with_parent()
         err.quiet = out.quiet = True  # the first process reports for all
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    with output.session():
+        _run(is_first=is_first)
+
+
+def _run(*, is_first: bool) -> None:
     try:
         with signals.handled(follower=not is_first):
             app(prog_name="cotransport")  # python -m would put itself into the completion script
@@ -77,7 +82,7 @@ def _is_first_process() -> bool:
 def _show_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
     """Print our own warnings in one line. Those of libraries are for developers, and are not shown."""
     if issubclass(category, CotransportWarning):
-        err.print(f"[yellow]note:[/] {markup(message)}", soft_wrap=True)
+        output.note(f"[yellow]note:[/] {markup(message)}")
 
 
 def _version(wanted: bool) -> None:

@@ -25,6 +25,7 @@ from cotransport.cli.model_output import (
     show_outcome,
     trade_off,
 )
+from cotransport.cli.output import listening, note, progress_console, with_output_options
 from cotransport.errors import ConfigError, DataError
 from cotransport.system.text import markup
 
@@ -66,6 +67,7 @@ class Fit(str, Enum):
     "[bold]cotransport learn model more-cats --known-classes extend[/]  more images of classes that it knows\n\n"
     "[bold]cotransport learn model photos --method wa --minutes 10[/]  another method, and a time budget"
 )
+@with_output_options
 def learn(
     model: Model,
     data: Annotated[
@@ -162,7 +164,6 @@ def learn(
     if not 0 < held_out < 1:
         raise typer.BadParameter(f"--held-out {held_out:g}: give a share above 0 and below 1")
     from cotransport.lessons.teaching import learn as teach
-    from cotransport.training.display import ConsoleListener
     from cotransport.training.processes import processes_for
 
     chosen: dict[str, Any] = {}
@@ -186,7 +187,7 @@ def learn(
     again = [word for word in sys.argv[1:] if word != "--overwrite"]
     with resume_hint(shlex.join(["cotransport", *again])):
         is_first = processes_for(options.device).is_first
-        with ConsoleListener(err if as_json else out) as listener:
+        with listening(stderr=as_json) as listener:
             outcome = teach(model, data, options, overwrite=overwrite, listener=listener)
     if is_first:
         show_outcome(model, outcome, as_json=as_json)
@@ -201,6 +202,7 @@ def learn(
     "[bold]cotransport predict model photos --format csv > answers.csv[/]\n\n"
     "[bold]curl -s https://example.org/cat.jpg | cotransport predict model -[/]  an image from standard input"
 )
+@with_output_options
 def predict(
     model: Model,
     images: Annotated[
@@ -252,10 +254,10 @@ def predict(
         from cotransport.lessons.information import answer_threshold
 
         threshold = answer_threshold(model, at_least / 100, version)
-        err.print(f"unknown: below a probability of {threshold:.4g}", style="dim")
+        note(f"[dim]unknown: below a probability of {threshold:.4g}[/]")
     answers = predict_files(predictor, files, top, threshold)
     if form is Format.table or not out.is_terminal:  # otherwise the answers themselves show the progress
-        answers = with_bar(answers, len(files), err)
+        answers = with_bar(answers, len(files), progress_console(stderr=True))
     failed = print_predictions(answers, form, top)
     if failed:
         err.print(f"{failed} of {len(files)} file{'s' * (len(files) > 1)} could not be read")
@@ -268,6 +270,7 @@ def predict(
     "[bold]cotransport evaluate model[/]  on the held-out images\n\n"
     "[bold]cotransport evaluate model photos/checked[/]  on other images of classes that it knows"
 )
+@with_output_options
 def evaluate(
     model: Model,
     data: Annotated[
@@ -295,7 +298,7 @@ def evaluate(
         raise ConfigError(f"--set {key}: evaluate takes settings of data and device only, such as data.label_column")
     if options.data and data is None:
         raise ConfigError("--set data: the held-out images have no settings. Leave it out, or give DATA")
-    with err.status("reading images"):
+    with progress_console(stderr=True).status("reading images"):
         classes, confidence = measure(model, data, version=version, options=options)
     accuracy, images = mean_accuracy(classes, "after"), sum(one.images for one in classes)
     if as_json:

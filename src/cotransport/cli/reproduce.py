@@ -12,6 +12,7 @@ from rich.table import Table
 
 from cotransport.cli.console import FLAG, out, resume_hint
 from cotransport.cli.experiments import DataSource, Overrides, Overwrite, Resume, draw_boundary_of
+from cotransport.cli.output import listening, progress_console, with_output_options
 from cotransport.system.text import markup
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ BOUNDARY = "boundary"
     "[bold]cotransport reproduce table1 --fast --from results --no-run[/]  from archived "
     "results, without running anything"
 )
+@with_output_options
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="The table or figure.", show_default="list them")] = None,
     fast: Annotated[
@@ -124,7 +126,6 @@ def _show_files(paths: Sequence[Path]) -> None:
 def _run(name: str, recipes: Sequence[Recipe], folder: Path, *, resume: bool, overwrite: bool) -> None:
     from cotransport.experiments import run as experiment
     from cotransport.experiments.results import with_other_results
-    from cotransport.training.display import ConsoleListener
     from cotransport.training.processes import processes_for
 
     again = [word for word in sys.argv[1:] if word not in {"--resume", "--overwrite"}]
@@ -137,8 +138,8 @@ def _run(name: str, recipes: Sequence[Recipe], folder: Path, *, resume: bool, ov
         for number, recipe in enumerate(recipes, start=1):
             own = folder / recipe.name
             if is_first:
-                out.print(f"[bold]{recipe.name}[/] ({number} of {len(recipes)})")
-            with ConsoleListener(out) as listener:
+                progress_console().print(f"[bold]{recipe.name}[/] ({number} of {len(recipes)})")
+            with listening() as listener:
                 found = experiment.run(recipe, own, resume=resume, overwrite=overwrite, listener=listener)
             results += with_other_results(found, own)
             if is_first:  # after each recipe: the next one may take hours

@@ -41,6 +41,7 @@ from cotransport.learner.snapshots import restored, snapshot_of
 from cotransport.learner.state import State
 from cotransport.model.folder import ModelFolder
 from cotransport.model.store import ModelStore
+from cotransport.settings.safe_yaml import yaml_text
 from cotransport.system.files import storage_errors
 from cotransport.training.feature_cache import FeatureCache
 from cotransport.training.listener import Listener, NullListener
@@ -215,6 +216,7 @@ def _finish(
         processes.wait_for_all()  # until all have read the state, because it will be overwritten
         log_settings = recipe.logging if processes.is_first else type(recipe.logging)()
         listener.job_started(title, [], expected_work(recipe, one.method, stream), len(so_far.results))
+        listener.details(yaml_text(job.record.request))
         with closing(TrainingLog(log_settings, folder, so_far.steps_logged)) as log:
 
             def listen(progress: TrainingProgress) -> None:
@@ -415,6 +417,8 @@ def _followed_trainings(recipe: Recipe, one: Run, tasks: int) -> _Trainings:
     """The epochs of each task in the run that this one follows; empty if it follows none."""
     if recipe.follow is None:
         return {}
+    if recipe.schedule.enough is not None:  # the schedule depends on the planned epochs, which no result records
+        raise RunError("follow: trainings that end early cannot be followed. Set schedule.enough to null")
     path = Path(recipe.follow) / one.folder / RESULT
     if not path.exists():
         raise RunError(

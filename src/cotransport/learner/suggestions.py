@@ -14,6 +14,8 @@ from cotransport.data.loading import IN_MEMORY_SIDE, LARGEST_SIDE
 STEPS = 600
 """Training steps of a lesson, if the number of epochs stays within its bounds."""
 FEWEST_EPOCHS, MOST_EPOCHS = 10, 60
+ENOUGH = 0.99
+"""Share of recognised training images from which on a lesson ends early."""
 STEPS_PER_EPOCH = 16
 """Steps in an epoch, at least, before the batch size is doubled."""
 LEARNING_RATE = 0.4
@@ -48,6 +50,7 @@ def suggest(data: LabelledImages, exemplars: int, *, is_gpu: bool, is_fine_tuned
         "memory": {"per_class": 50},
         "schedule": {
             "epochs": FINE_TUNED_EPOCHS if is_fine_tuned else epochs,
+            "enough": ENOUGH,
             "batch_size": batch_size,
             "learning_rate": rate,
             "later_learning_rate": rate / 2,

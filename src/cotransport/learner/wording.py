@@ -21,6 +21,8 @@ def lesson_notes(
     schedule, method, size = settings.schedule, settings.method, train.images.size
     epochs = "1 epoch" if schedule.epochs == 1 else f"{schedule.epochs} epochs"
     length = epochs if schedule.seconds_per_task is None else f"training for about {schedule.seconds_per_task:g} s"
+    if schedule.enough is not None and not settings.freeze_backbone:
+        length += f" (fewer if {100 * schedule.enough:g} % of the training images are recognised before)"
     rate = schedule.learning_rate
     if not is_first and not method.from_scratch:
         rate = schedule.later_learning_rate or rate

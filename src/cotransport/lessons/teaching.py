@@ -40,6 +40,7 @@ from cotransport.lessons.records import (
 from cotransport.model.manifest import VersionRecord
 from cotransport.model.snapshot import Snapshot
 from cotransport.model.store import ModelStore
+from cotransport.settings.safe_yaml import yaml_text
 from cotransport.system.files import AnyPath, storable_name
 from cotransport.training.feature_cache import FeatureCache
 from cotransport.training.listener import Listener, NullListener
@@ -258,6 +259,7 @@ def _teach(
     started, store, settings = time.perf_counter(), model.store, lesson.settings
     notes = lesson_notes(settings, lesson.train, lesson.test, is_first=model.state is None)
     listener.job_started("", notes, work=[1.0], tasks_done=0)
+    listener.details(yaml_text({**settings.plain(), "device": settings.device.model_dump(mode="json")}))
     control, extend = job.control(0, listener.training, listener.features), options.known_classes == "extend"
     state = learned(model.state, lesson.train, settings, extend=extend, control=control, features=lesson.features)
     state = with_held_out(state, lesson.test, settings)

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import yaml
-
 from cotransport.report import charts, wording
 from cotransport.report.charts import Chart
 from cotransport.report.confusion import Confusion
@@ -19,6 +17,7 @@ from cotransport.report.summaries import CANDIDATES, MethodSummary, StreamSummar
 from cotransport.report.tables import AUGMENTATION, COLUMNS, Cell, summary_table
 from cotransport.report.templates import render_with_charts
 from cotransport.report.text import UNDEFINED
+from cotransport.settings.safe_yaml import yaml_text
 
 Values: TypeAlias = Mapping[str, Any]
 """Plain values for a template."""
@@ -135,6 +134,6 @@ def _recipes(stream: StreamSummary) -> list[tuple[str, list[str]]]:
     methods: dict[str, dict[str, None]] = {}
     for method in stream.methods:
         for result in method.results:
-            text = yaml.safe_dump(result.recipe, sort_keys=False, allow_unicode=True, default_flow_style=None)
+            text = yaml_text(result.recipe)
             methods.setdefault(text, {})[method.name] = None
     return [(text, list(names)) for text, names in methods.items()]

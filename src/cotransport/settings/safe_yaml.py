@@ -32,6 +32,12 @@ def parse_yaml(text: str) -> Any:  # noqa: ANN401 (whatever the text holds)
         raise ValueError(str(error)) from None
 
 
+def yaml_text(values: object) -> str:
+    """Plain values as YAML, with short lists and mappings on one line."""
+    text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None)
+    return text
+
+
 class _Loader(yaml.SafeLoader):
     """Refuses a repeated key. YAML would silently drop the first value."""
 

@@ -171,6 +171,10 @@ class Schedule(Settings):
     """If set, each task is trained for as many epochs as fit into this time, instead of `epochs`. The speed is
     measured at the start of a task, and the number of epochs is recorded, so that a run can be repeated exactly.
     Milestones are scaled accordingly."""
+    enough: Share | None = None
+    """If set, a training ends early once this share of the training images is recognised in an epoch: the learning rate
+    falls linearly to zero within half as many epochs as are done. Not used with a frozen backbone. By default, all
+    epochs are trained."""
     batch_size: Positive = 128
     """Largest number of images in a step, over all processes. An epoch is split into steps of equal size."""
     learning_rate: Amount = 0.1

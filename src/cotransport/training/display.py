@@ -24,10 +24,13 @@ WIDE = 100
 
 
 class ConsoleListener:
-    """Shows the job, task, epoch, cross-entropy, training accuracy, speed, and the time left for all planned work."""
+    """Shows the job, task, epoch, cross-entropy, training accuracy, speed, and the time left for all planned work.
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    verbose : whether details are shown too.
+    """
+
+    def __init__(self, console: Console, *, verbose: bool = False) -> None:
+        self._console, self._verbose = console, verbose
         self._progress = _bar(console) if _has_bar(console) else None
         self._jobs, self._job = 1, 0
         self._started = self._printed = time.perf_counter()
@@ -76,6 +79,12 @@ class ConsoleListener:
     def note(self, text: str) -> None:
         """Something that the user should know."""
         self._console.print(f"  {markup(text)}", soft_wrap=True)
+
+    def details(self, text: str) -> None:
+        """Something for a user who wants to know more."""
+        if self._verbose:
+            for line in text.splitlines():
+                self._console.print(f"  {markup(line)}", soft_wrap=True, style="dim", highlight=False)
 
     def trial(self, progress: TrainingProgress) -> None:
         """A training that only helps to choose a network has made progress."""

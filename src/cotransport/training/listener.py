@@ -24,6 +24,9 @@ class Listener(Protocol):
     def note(self, text: str) -> None:
         """Something that the user should know."""
 
+    def details(self, text: str) -> None:
+        """Something for a user who wants to know more, in one or more lines."""
+
     def trial(self, progress: TrainingProgress) -> None:
         """A training that only helps to choose a network has made progress."""
 
@@ -56,6 +59,9 @@ class NullListener:
         """Do nothing."""
 
     def note(self, text: str) -> None:
+        """Do nothing."""
+
+    def details(self, text: str) -> None:
         """Do nothing."""
 
     def trial(self, progress: TrainingProgress) -> None:

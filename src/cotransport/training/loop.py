@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -36,10 +36,10 @@ from cotransport.system import signals
 from cotransport.system.randomness import derived_seed, seeded
 from cotransport.training import inference
 from cotransport.training.checkpoints import Checkpoint, Checkpoints
+from cotransport.training.early_end import EarlyEnd
 from cotransport.training.objective import Moment, Objective
 from cotransport.training.processes import Processes, processes_for
 from cotransport.training.progress import CHECK_EVERY, Meter, ProgressListener, not_finite
-from cotransport.training.schedule import learning_rate_factor
 from cotransport.training.threads import threads, training_threads
 
 MEASURED_SHARE = 0.05
@@ -101,9 +101,9 @@ class Trainer:
             training = _Training(self, network, data, objective(network))
             saved = self._load_checkpoint(number, training)
             if saved is not None:
-                training.epochs = saved.epochs
+                training.planned = saved.epochs
             else:
-                training.epochs = control.epochs or self._affordable_epochs(network, data, objective)
+                training.planned = control.epochs or self._affordable_epochs(network, data, objective)
             steps_done = training.restore(saved) if saved else 0
             meter = Meter(
                 self.processes,
@@ -117,6 +117,7 @@ class Trainer:
             )
             with signals.deferred(), closing(training.steps(steps_done)) as steps:
                 for index, step in enumerate(steps, steps_done):
+                    meter.epochs = training.epochs
                     meter.update(index, step.batch, step.output, step.loss, step.learning_rate)
                     self._checkpoint_or_stop(number, training, index + 1)
             training.finish()
@@ -171,7 +172,7 @@ class Trainer:
         if several:
             action = self.processes.largest(action)
         if action and checkpoints is not None:
-            self._write_checkpoint(checkpoints, number, Checkpoint(done, training.epochs, training.state()))
+            self._write_checkpoint(checkpoints, number, Checkpoint(done, training.planned, training.state()))
         if action == 2:
             signals.stop()
 
@@ -201,7 +202,8 @@ class Trainer:
         warm_up = WARM_UP_STEPS + decoded_ahead
         fewest, most = warm_up + FEWEST_MEASURED_STEPS, warm_up + MOST_MEASURED_STEPS
         ends: list[float] = []
-        training = _Training(self, twin, data, objective(twin), most)
+        endless = replace(self, schedule=self.schedule.model_copy(update={"enough": None}))
+        training = _Training(endless, twin, data, objective(twin), most)
         with closing(training.steps()) as steps:
             for _ in steps:
                 processes.synchronise()
@@ -264,8 +266,11 @@ class _Training:
         self, trainer: Trainer, network: Network, data: LabelledImages, objective: Objective, epochs: int = 0
     ) -> None:
         self._trainer, self._network, self._data, self._objective = trainer, network, data, objective
-        self.epochs = epochs
+        self.planned = epochs
         self.steps_per_epoch = steps_per_epoch(len(data), trainer.schedule.batch_size)
+        is_fixed = isinstance(data.images, Vectors)
+        schedule = trainer.schedule.model_copy(update={"enough": None}) if is_fixed else trainer.schedule
+        self._early_end = EarlyEnd(schedule, trainer.processes, self.steps_per_epoch)
         inference.place(network, trainer.device)
         settings = trainer.optimiser
         self._optimiser = torch.optim.SGD(
@@ -279,30 +284,38 @@ class _Training:
         self._wrapped, self._wrapped_optimiser = trainer.processes.fabric.setup(compiled, self._optimiser)
         self._average = AveragedModel(network) if settings.average_last is not None else None
 
+    @property
+    def epochs(self) -> int:
+        """Epochs of the whole training: as planned, or fewer if it ends early."""
+        return self._early_end.epochs(self.planned)
+
     def steps(self, done: int = 0) -> Generator[_Step, None, None]:
         """Train step by step, after `done` steps of an earlier process."""
-        trainer, epochs, steps = self._trainer, self.epochs, self.steps_per_epoch
+        trainer, planned, steps = self._trainer, self.planned, self.steps_per_epoch
         processes, schedule = trainer.processes, trainer.schedule
         fabric, shard = processes.fabric, processes.shard
-        batches = self._batches(_SHUFFLE, epochs, done)
         wrapped, optimiser = self._wrapped, self._wrapped_optimiser
         wrapped.train()
-        with torch.random.fork_rng():  # the network's own draws (dropout) are seeded below, step by step
+        # the network's own draws (dropout) are seeded below, step by step
+        with closing(self._batches(_SHUFFLE, planned, done)) as batches, torch.random.fork_rng():
             for number, batch in enumerate(batches, done):
+                if number >= steps * self.epochs:  # it has ended early
+                    break
                 epoch, step = divmod(number, steps)
                 torch.manual_seed(derived_seed(trainer.seed, trainer.task, *_NETWORK, number, shard.rank))
-                middle = (number + 0.5) / (steps * epochs)  # of the step: at the very ends, the rate may be zero
-                rate = schedule.learning_rate * learning_rate_factor(schedule, middle)
+                rate = schedule.learning_rate * self._early_end.learning_rate_factor(number, planned)
                 for group in optimiser.param_groups:
                     group["lr"] = rate
                 output = wrapped(batch.images)
                 with fabric.autocast():  # for teachers
-                    loss = self._objective(batch, output, Moment(epoch, epochs, step, steps))
+                    loss = self._objective(batch, output, Moment(epoch, planned, step, steps))
                 fabric.backward(loss * batch.weight)
                 if trainer.optimiser.clip_norm is not None:
                     fabric.clip_gradients(wrapped, optimiser, max_norm=trainer.optimiser.clip_norm)
                 optimiser.step()
                 optimiser.zero_grad()
+                self._early_end.update(number, planned, batch, output)
+                middle = (number + 0.5) / (steps * self.epochs)
                 if self._average is not None and middle > 1 - (trainer.optimiser.average_last or 0):
                     self._average.update_parameters(self._network)
                 yield _Step(batch, output, loss.detach(), rate)
@@ -368,12 +381,12 @@ class _Training:
             tensors |= {f"objective.{name}": tensor for name, tensor in kept.items()}
         if self._average is not None:
             tensors |= {f"average.{name}": tensor for name, tensor in self._average.state_dict().items()}
-        return tensors
+        return tensors | {f"early-end.{name}": tensor for name, tensor in self._early_end.state_dict().items()}
 
     def fits(self, saved: Checkpoint) -> bool:
         """Whether this training can resume from a checkpoint: the same tensors, and not beyond the last step."""
         parts, own = _parts(saved.tensors), _parts(self.state())
-        network_fits, average_fits = (_same_shapes(parts[part], own[part]) for part in ("network", "average"))
+        same = all(_same_shapes(parts[part], own[part]) for part in ("network", "average", "early-end"))
         shapes = [parameter.shape for parameter in self._parameters()]
         momentum_fits = all(
             number.isdigit() and int(number) < len(shapes) and tensor.shape == shapes[int(number)]
@@ -384,7 +397,7 @@ class _Training:
             for name, tensor in own["objective"].items()
         )
         steps_fit = 0 < saved.steps <= saved.epochs * self.steps_per_epoch
-        return network_fits and average_fits and momentum_fits and objective_fits and steps_fit
+        return same and momentum_fits and objective_fits and steps_fit
 
     def restore(self, saved: Checkpoint) -> int:
         """Resume from a checkpoint that fits; returns the number of steps done."""
@@ -398,6 +411,7 @@ class _Training:
             self._objective.state.load_state_dict(parts["objective"])
         if self._average is not None:
             self._average.load_state_dict(parts["average"])
+        self._early_end.load_state_dict(parts["early-end"])
         return saved.steps
 
     def _parameters(self) -> list[nn.Parameter]:
@@ -411,7 +425,8 @@ def _same_shapes(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool
 
 def _parts(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
     """A checkpoint's tensors, grouped by what they belong to."""
-    parts: dict[str, dict[str, Tensor]] = {"network": {}, "momentum": {}, "objective": {}, "average": {}}
+    names = ("network", "momentum", "objective", "average", "early-end")
+    parts: dict[str, dict[str, Tensor]] = {name: {} for name in names}
     for name, tensor in tensors.items():
         part, _, rest = name.partition(".")
         parts.setdefault(part, {})[rest] = tensor

@@ -58,7 +58,10 @@ ProgressListener: TypeAlias = Callable[[TrainingProgress], None]
 
 
 class Meter:
-    """Sums of loss, cross-entropy and correct predictions. They stay on the device, because reading them is slow."""
+    """Sums of loss, cross-entropy and correct predictions. They stay on the device, because reading them is slow.
+
+    epochs : epochs of the whole training. It may be changed, if the training ends early.
+    """
 
     def __init__(
         self,
@@ -73,7 +76,7 @@ class Meter:
         compiled: bool = False,
     ) -> None:
         self._processes, self._listener, self._task = processes, listener, task
-        self._epochs, self._steps, self._threads = epochs, steps_per_epoch, threads
+        self.epochs, self._steps, self._threads = epochs, steps_per_epoch, threads
         self._before, self._compiled = steps_done, compiled
         device = processes.device
         self._loss, self._cross_entropy, self._correct = (torch.zeros((), device=device) for _ in range(3))
@@ -119,7 +122,7 @@ class Meter:
         if self._listener is None:
             return
         self._reported = time.perf_counter()
-        done, total = number + 1, self._epochs * self._steps
+        done, total = number + 1, self.epochs * self._steps
         own_steps = done - self._before  # steps since the training started or was resumed
         timed, seconds = max(1, own_steps - 1), self._reported - self._started - self._first_step_seconds
         if own_steps < 2:  # the first step is the only one that can be timed
@@ -129,7 +132,7 @@ class Meter:
             TrainingProgress(
                 task=self._task,
                 epoch=max(number, 0) // self._steps + 1,
-                epochs=self._epochs,
+                epochs=self.epochs,
                 step=done,
                 steps=total,
                 images=self._images,
