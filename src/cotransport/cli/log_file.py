@@ -95,6 +95,12 @@ class LoggingListener:
             self._log.write(f"trying a network from scratch: {_in_words(progress)}")
         self._listener.trial(progress)
 
+    def reading(self, done: int, files: int) -> None:
+        """The first pass over a folder of images has seen `done` of `files` files."""
+        if done == files:
+            self._log.write(f"read {files:,} files")
+        self._listener.reading(done, files)
+
     def features(self, done: int, images: int) -> None:
         """A fixed backbone has seen `done` of `images` images."""
         if done == images:
@@ -111,4 +117,4 @@ def _in_words(progress: TrainingProgress) -> str:
     """The numbers of an epoch."""
     speed = f"{progress.images_per_second:,.0f} images/s"
     where = f"epoch {progress.epoch}/{progress.epochs}"
-    return f"{where}  loss {progress.loss:.3f}  train {progress.accuracy:.1f} %  {speed}"
+    return f"{where}  loss {progress.cross_entropy:.3f}  train {progress.accuracy:.1f} %  {speed}"
