@@ -109,7 +109,7 @@ def check_fixed(chosen: Mapping[str, Any], *, image_size: int, fit: object, back
     if "backbone" in chosen and backbone is not None:
         own = named_backbone(backbone)
         if _as_named(named_backbone(chosen["backbone"])) != _as_named(own):
-            name = own.name if isinstance(own, Backbone) else "the module that it was made with"
+            name = own.name if isinstance(own, Backbone) else "the module it was made with"
             raise ConfigError(f"backbone: this model keeps {name}. Start a new model for another backbone")
 
 

@@ -35,7 +35,7 @@ def rewrite(store: ModelStore, *, without: Collection[bytes] = (), edit: EditTen
         store.remove_unlisted(manifest)
     file = manifest.next_file
     if file + len(manifest.versions) > MOST_VERSIONS:
-        raise ModelError(f"{store.path}: it has had too many versions. Start a new model")
+        raise ModelError(f"{store.path}: too many versions were made. Start a new model")
     models = [store.model(version) for version in manifest.versions]
     images = _rewrite_images(store, manifest, models, frozenset(without), file)
     tensors = _rewrite_tensors(store, manifest, models, edit, file)

@@ -33,7 +33,7 @@ def limited_size(tensors: int, numbers: int) -> Iterator[None]:
         for name, cost in costs.items():
             left[name] -= cost
             if left[name] < 0:
-                raise ModelError("the weights do not fit the network, which is larger. Restore the model from a backup")
+                raise ModelError("the network is larger than the stored weights. Restore the model from a backup")
 
     def tensor_added(module: nn.Module, name: str, tensor: Tensor | None) -> None:
         if tensor is not None:
