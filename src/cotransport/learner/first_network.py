@@ -35,7 +35,7 @@ class NetworkChoice(NamedTuple):
     features: FeatureCache | None = None
     """Features that the trial has computed."""
     is_fine_tuned: bool = False
-    """Whether it is pretrained, and trained too."""
+    """Whether its pretrained weights are trained further."""
 
 
 def choose_network(

@@ -38,7 +38,7 @@ def lesson_settings(
     if "learning_rate" in given and "later_learning_rate" not in given:
         sections["schedule"] = schedule.model_copy(update={"later_learning_rate": schedule.learning_rate / 2})
     is_timed = given.get("epochs") is not None or given.get("seconds_per_task") is not None
-    if is_timed and "enough" not in given:  # whoever asks for a length gets it
+    if is_timed and "enough" not in given:  # a length that the user chose is kept
         sections["schedule"] = sections["schedule"].model_copy(update={"enough": None})
     values = dict(sections, device=device)
     if stored is None:

@@ -1,4 +1,4 @@
-"""Removing images from all versions of a model, because a person wants their photograph to be gone."""
+"""Removing images from all versions of a model, for example when a person asks for it."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def write_archive(model: AnyPath, file: AnyPath) -> None:
 
 
 def read_archive(file: AnyPath, model: AnyPath) -> Manifest:
-    """Make a new model folder of an archive; returns its manifest. Nothing is left of an archive that is refused."""
+    """Make a new model folder from an archive; returns its manifest. A refused archive leaves nothing behind."""
     file, model = Path(file), Path(model)
     compressed = _is_compressed(file)
     if model.exists() or model.is_symlink():

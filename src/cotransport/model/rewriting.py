@@ -1,4 +1,4 @@
-"""Rewriting a model folder without images that nobody needs, or that somebody wants to be removed.
+"""Rewriting a model folder without images that no version needs, or that must be removed.
 
 All changed files are written under new numbers. Then the manifest is replaced, and the old files are removed. A crash
 before leaves the old folder, and a crash after the new one; what is left over is removed by the next writer.

@@ -358,7 +358,7 @@ def _answers(answers: Answers) -> Values:
 
 
 def _faces(overview: Overview) -> Markup:
-    """A style for each class that shows its first picture. A picture that is used often is then on the page once."""
+    """A style for each class with its first picture, so that a picture used several times is on the page once."""
     first = [(number, one.photographs[0].picture) for number, one in enumerate(overview.classes) if one.photographs]
     rules = [
         f".face{number} {{ background-image: url({data_uri(picture)});"

@@ -181,7 +181,7 @@ def _side(size: object) -> int | None:
 
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:  # noqa: ANN401
-    """Without the library's progress bars and advice, which are for its own users."""
+    """Silence the library's progress bars and advice."""
     logging = transformers.utils.logging
     level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
