@@ -94,7 +94,7 @@ class Version:
     """Before the lesson, on the classes that were known then."""
     old_after: float | None = None
     likely_loss: tuple[float, float] | None = None
-    """Between which points the true loss lies, with a probability of 95 %."""
+    """The 95 % interval of the true loss, in points."""
     verdict: Verdict | None = None
     """On all classes that were known before."""
     changes: tuple[ClassChange, ...] = ()
@@ -121,7 +121,7 @@ class Mistake:
 
 
 class Choice(NamedTuple):
-    """What a threshold of probability does: which share of the images is answered, and which share of these right."""
+    """A probability threshold: the share of images answered at it, and the share of these answers that are right."""
 
     threshold: float
     answered: float

@@ -65,8 +65,8 @@ class TestReport:
         [
             (["pets", "--out", "pets"], "inside the model folder"),
             (["pets", "--out", "pets/a.html"], "inside the model folder"),
-            (["pets", "--archive", "all.json"], "Give its folder alone"),
-            (["pets", "elsewhere"], "Give its folder alone"),
+            (["pets", "--archive", "all.json"], "Give only its folder"),
+            (["pets", "elsewhere"], "Give only its folder"),
         ],
     )
     def test_mistakes(self, words: list[str], message: str, cotransport: Command) -> None:

@@ -206,8 +206,8 @@ class TestLearn:
         (["predict", "model", "a.jpg"], "model: no such folder"),
         (["predict", "model", "a.jpg", "--json", "--format", "csv"], "--json and --format csv are mutually exclusive"),
         (["info", "first"], "not a model"),
-        (["learn", "model", "https://example.org/a"], "https://example.org/a: an address, and nothing is downloaded"),
-        (["predict", "model", "https://example.org/a.jpg"], "Download the images, and give the path"),
+        (["learn", "model", "https://example.org/a"], "https://example.org/a: nothing is downloaded from addresses"),
+        (["predict", "model", "https://example.org/a.jpg"], "Download the images, and give their path"),
         (["learn", "model", "first", "--fit", "squeeze"], "squeeze"),
         (["rollback", "model"], "no such folder"),
         (["evaluate", "model"], "no such folder"),
@@ -457,8 +457,8 @@ class TestOwnership:
     def test_remove(self, model: Command) -> None:
         code, printed = model("remove", "model", "class 0")
         assert code == 0
-        assert "version 2 does not know class 0; the other classes:" in printed
-        assert "earlier versions that still have images of it: 1" in printed
+        assert "version 2 no longer knows class 0; the other classes:" in printed
+        assert "versions that still have images of it: 1" in printed
         assert "cotransport prune model --keep 1" in printed
         code, printed = model("remove", "model", "class 1")
         assert (code, "the only class of this model" in printed) == (2, True)
@@ -472,9 +472,9 @@ class TestOwnership:
         code, printed = model("remove-image", "model", str(some))
         assert code == 0
         assert "class 0" in printed
-        assert "are not recorded: other versions may have learned from them too" in printed
+        assert "so other versions may have learned from these images too" in printed
         code, printed = model("remove-image", "model", str(some))
-        assert (code, "not among the images that model stores" in printed) == (2, True)
+        assert (code, "not among the images in model" in printed) == (2, True)
         identity = printed.partition("most similar one is ")[2][:12]
         found = json.loads(model("remove-image", "model", identity, "--json")[1])
         (one,) = found["images"]
@@ -487,7 +487,7 @@ class TestOwnership:
         code, printed = model("export", "model", "--archive", "model.tar.gz")
         assert (code, "model.tar.gz" in printed) == (0, True)
         code, printed = model("import", "model.tar.gz", "copy")
-        assert (code, "1 version, the current one is 1" in printed) == (0, True)
+        assert (code, "1 version, current: 1" in printed) == (0, True)
         assert model("check", "copy")[0] == 0
         found = json.loads(model("import", "model.tar.gz", "other", "--json")[1])
         assert found == {"model": "other", "current": 1, "versions": [1]}
@@ -499,10 +499,10 @@ class TestOwnership:
     @pytest.mark.parametrize(
         ("words", "message"),
         [
-            ([], "--onnx, --archive: give one of them"),
-            (["--onnx", "a.onnx", "--archive", "a.tar"], "--onnx, --archive: give one of them"),
+            ([], "--onnx, --archive: give exactly one of them"),
+            (["--onnx", "a.onnx", "--archive", "a.tar"], "--onnx, --archive: give exactly one of them"),
             (["--archive", "a.tar", "--version", "1"], "an archive has all versions"),
-            (["--archive", "a.zip"], "not the name of an archive"),
+            (["--archive", "a.zip"], "the name of an archive must end in"),
         ],
     )
     def test_export_of_one_kind(self, words: list[str], message: str, model: Command) -> None:

@@ -140,7 +140,7 @@ def test_a_log_file_that_fails_later_is_noted_once(tmp_path: Path, capsys: pytes
     log._file = Full()  # type: ignore[assignment]
     for _ in range(2):
         log.write("a line")
-    assert capsys.readouterr().err.count("the log file cannot be written any more (No space left on device)") == 1
+    assert capsys.readouterr().err.count("the log file can no longer be written (No space left on device)") == 1
 
 
 def test_quiet_and_verbose_exclude_each_other(command: Command) -> None:

@@ -116,7 +116,7 @@ class TestReproduce:
             (["table1", "--fast"], "no fast version of table1"),
             (["table1", "--methods", "coyl"], "'coyl' is not in digits-2. It has: finetune, COIL"),
             (["table1", "--methods", ","], "give some methods"),
-            (["table1", "--resume", "--overwrite"], "--overwrite goes with none of --resume, --from and --no-run"),
+            (["table1", "--resume", "--overwrite"], "--overwrite cannot be combined with --resume, --from or --no-run"),
             (["table1", "--from", "nowhere"], "nowhere: no such file or folder"),
         ],
     )

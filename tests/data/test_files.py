@@ -24,7 +24,7 @@ def test_files_are_sorted_like_paths(tmp_path: Path) -> None:
     "name", ["https://example.org/cats.zip", "http://a/b.png", "s3://bucket/cats", "file:///tmp/a"]
 )
 def test_an_address_is_refused(name: str) -> None:
-    with pytest.raises(DataError, match=f"{name}: an address, .* Download the images, and give the path"):
+    with pytest.raises(DataError, match=f"{name}: nothing is downloaded .* Download the images, and give their path"):
         check_local(name)
 
 

@@ -26,7 +26,7 @@ class TestOpenSource:
             as_labelled(name)
 
     def test_an_address(self) -> None:
-        with pytest.raises(DataError, match=r"https://example\.org/x: an address, .* Download the images"):
+        with pytest.raises(DataError, match=r"https://example\.org/x: nothing is downloaded .* Download the images"):
             as_labelled("https://example.org/x")
 
     @pytest.mark.parametrize("name", BY_HAND)

@@ -156,7 +156,7 @@ class TestRestoredNetwork:
     ) -> None:
         tensors = self.stored(learner_settings(backbone=FAST))
         monkeypatch.setattr(backbones, "build", lambda *_: pytest.fail("it was built"))
-        with pytest.raises(ModelError, match="the weights do not fit the network, which is larger"):
+        with pytest.raises(ModelError, match="the network is larger than the stored weights"):
             self.restored(learner_settings(backbone=absurd), tensors)
 
     @pytest.mark.parametrize("name", BACKBONE_NAMES)

@@ -277,7 +277,7 @@ class TestHeldOut:
         assert held_out is not None
         truth = np.array(held_out.classes)[held_out.labels.numpy()]
         assert clf.score() == (clf.predict(held_out) == truth).mean()
-        with pytest.raises(DataError, match=r"no images were held out\. Give images, or learn with held_out=0\.1"):
+        with pytest.raises(DataError, match=r"no images were held out\. Pass images, or learn with held_out=0\.1"):
             classifier(schedule=SHORT).learn(two_tasks[0]).score()
 
     def test_probabilities_are_calibrated_on_them(self, two_tasks: Tasks) -> None:

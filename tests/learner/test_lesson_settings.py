@@ -132,8 +132,8 @@ class TestCheckFixed:
         [
             ({"image_size": 9}, "resnet8", "image_size: this model keeps 8 x 8 pixels"),
             ({"backbone": "fast"}, "resnet8", "backbone: this model keeps resnet8"),
-            ({"backbone": "fast"}, nn.Identity(), "backbone: this model keeps the module that it was made with"),
-            ({"backbone": nn.Identity()}, nn.Identity(), "the module that it was made with"),
+            ({"backbone": "fast"}, nn.Identity(), "backbone: this model keeps the module it was made with"),
+            ({"backbone": nn.Identity()}, nn.Identity(), "the module it was made with"),
             ({"prediction": {"fit": "crop"}}, "resnet8", r"prediction\.fit: this model keeps pad"),
         ],
     )

@@ -36,10 +36,10 @@ def test_the_images_the_model_and_the_training_are_described() -> None:
 
 
 def test_a_lesson_may_end_early_unless_its_length_is_chosen() -> None:
-    early = "60 epochs (fewer if 99 % of the training images are recognised before) in batches of 16"
+    early = "60 epochs (ends earlier once 99 % of the training images are recognised) in batches of 16"
     assert notes({})[2].startswith(early)
-    assert "fewer" not in notes({"schedule": {"seconds_per_task": 60}})[2]
-    assert "fewer if 90 %" in notes({"schedule": {"epochs": 6, "enough": 0.9}})[2]
+    assert "ends earlier" not in notes({"schedule": {"seconds_per_task": 60}})[2]
+    assert "ends earlier once 90 %" in notes({"schedule": {"epochs": 6, "enough": 0.9}})[2]
 
 
 def test_one_is_not_many() -> None:
@@ -95,4 +95,4 @@ def test_it_is_said_how_much_of_the_images_is_not_seen() -> None:
 
 def test_a_users_own_module_has_no_name() -> None:
     settings = learner_settings(backbone=nn.Identity())
-    assert "backbone the user's own module" in lesson_notes(settings, DATA, HELD_OUT, is_first=True)[1]
+    assert "backbone a custom module" in lesson_notes(settings, DATA, HELD_OUT, is_first=True)[1]

@@ -175,7 +175,7 @@ def test_a_damaged_version_does_not_stop_prune(model: Path) -> None:
     rename(model, "class 0", "nought")
     rollback(model, 3)
     (model / "versions" / "0003" / "model.json").unlink()
-    with pytest.warns(UserWarning, match="still in the model folder, because of damage"):
+    with pytest.warns(UserWarning, match="their images are still in the model folder"):
         assert prune(model, keep=1) == [1, 2]
 
 
@@ -193,5 +193,5 @@ def test_a_folder_that_is_no_model_gets_no_lock(tmp_path: Path) -> None:
 
 def test_two_images_with_similar_ids(beginner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_removal, "_ID", re.compile(""))  # so that an id without letters is tried
-    with pytest.raises(ConfigError, match=r"12 images have ids that begin so\. Give more letters"):
+    with pytest.raises(ConfigError, match=r"12 images have ids that begin like this\. Give more letters"):
         remove_images(beginner, [""])

@@ -61,7 +61,7 @@ class TestDescribe:
         clf = classifier("replay").set_params(backbone=nn.Sequential(nn.Flatten(), nn.Linear(192, 4)))
         clf.learn(blobs(2, 4)).save(tmp_path / "m")
         facts = describe(tmp_path / "m")
-        assert facts["backbone"] == "the user's own module"
+        assert facts["backbone"] == "a custom module"
         assert (facts["versions"][0]["accuracy"], facts["versions"][0]["forgetting"]) == (None, None)
 
     def test_a_damaged_version_does_not_hide_the_others(self, model: Path, tmp_path: Path) -> None:

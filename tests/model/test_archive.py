@@ -98,7 +98,7 @@ class TestWriting:
     @pytest.mark.parametrize(
         ("name", "message"),
         [
-            ("m.zip", "not the name of an archive"),
+            ("m.zip", "the name of an archive must end in"),
             ("nowhere/m.tar", "in a folder that does not exist"),
             ("small/m.tar", "inside the model folder"),
         ],
@@ -147,12 +147,12 @@ def set_content(name: str, content: bytes) -> Callable[[Members], Members]:
 
 
 HOSTILE: dict[str, tuple[Callable[[Members], Members], str]] = {
-    "no members": (lambda members: [], "manifest.json does not come first"),
-    "no manifest": (lambda members: members[1:], "manifest.json does not come first"),
-    "the manifest comes later": (lambda members: [*members[1:], members[0]], "manifest.json does not come first"),
+    "no members": (lambda members: [], "its first file is not manifest.json"),
+    "no manifest": (lambda members: members[1:], "its first file is not manifest.json"),
+    "the manifest comes later": (lambda members: [*members[1:], members[0]], "its first file is not manifest.json"),
     "a file is missing": (lambda members: members[:-1], "is missing"),
-    "a file comes twice": (lambda members: [*members, members[-1]], "comes twice"),
-    "the manifest comes twice": (lambda members: [members[0], *members], "comes twice"),
+    "a file comes twice": (lambda members: [*members, members[-1]], "appears twice"),
+    "the manifest comes twice": (lambda members: [members[0], *members], "appears twice"),
     "a file more": (lambda members: [*members, plain_file("images/0009.parquet", b"")], "not a file of this model"),
     "a path upwards": (lambda members: [*members, plain_file("../evil", b"x")], "not a file of this model"),
     "a path upwards inside": (
@@ -227,7 +227,7 @@ class TestHostile:
         write_archive(small, tmp_path / "m.tar")
         with (tmp_path / "m.tar").open("ab") as file:
             file.write(b"more")
-        with pytest.raises(ModelError, match="its end is damaged"):
+        with pytest.raises(ModelError, match="damaged at its end"):
             read_archive(tmp_path / "m.tar", tmp_path / "copy")
 
     def test_what_is_no_archive(self, tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ class TestHostile:
         values["versions"][0]["files"]["../../evil"] = values["versions"][0]["files"]["model.json"]
         content = json.dumps(values | {"checksum": seal(values)}).encode()
         bad = repack(tmp_path / "good.tar", tmp_path / "bad.tar", set_content("manifest.json", content))
-        with pytest.raises(ModelError, match="version 1 lacks files, or has others"):
+        with pytest.raises(ModelError, match="version 1 has missing or unknown files"):
             read_archive(bad, tmp_path / "copy")
 
 

@@ -83,7 +83,7 @@ class TestWholePage:
         ]
         page = page_of(overview(classes=tuple(many), versions=tuple(lessons), answers=answers(confusion=None)))
         assert len(page.html) < 9_000_000
-        assert "4600 classes have no picture here, or are not listed" in page.words
+        assert "4600 classes are shown without a picture, or not at all" in page.words
         assert "60 of 5000 classes" in page.words
 
     def test_plotly_accepts_every_chart(self) -> None:
@@ -166,7 +166,7 @@ class TestContents:
         words = page_of(overview(versions=(*overview().versions, refused, damaged))).words
         assert "Refused: the classes known before lose 9.0 points." in words
         assert "Damaged: metrics.json: damaged." in words
-        assert words.count("not behind the current version") == 2
+        assert words.count("not an ancestor of the current version") == 2
 
     def test_mistakes_are_named(self) -> None:
         words = page_of(overview()).words
@@ -176,7 +176,7 @@ class TestContents:
     def test_a_model_without_mistakes(self) -> None:
         perfect = answers(right=12, mistakes=(), wrong_pairs=0, confusion=((4, 0, 0), (0, 4, 0), (0, 0, 4)))
         page = page_of(overview(answers=perfect))
-        assert "Nothing: all 12 images that were held out are recognised." in page.words
+        assert "Nothing: all 12 images that were held out are recognised correctly." in page.words
         assert 'data-chart="confusion"' not in page.html
 
     def test_related_classes_are_named_with_their_shares(self) -> None:

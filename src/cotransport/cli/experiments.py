@@ -106,8 +106,8 @@ def recipes() -> None:
             table.add_row(f"  {name}", *summary)
     out.print(table)
     out.print(
-        "A recipe that has a -fast version, or is of ImageNet, has the paper's network and schedule itself. Time: one "
-        "seed on one thread, or as stated; estimates where the schedule is the paper's",
+        "Recipes that have a -fast version, and those on ImageNet, use the paper's network and schedule. Times are for "
+        "one seed on one thread unless stated otherwise; with the paper's schedule, they are estimates",
         style="dim",
         soft_wrap=True,
     )
@@ -153,7 +153,7 @@ def report(
         Path | None,
         typer.Option(
             "--out",
-            help="The folder for the report. For a model, it can also be the page's name, ending in .html.",
+            help="The folder for the report. For a model, it can also be a file name that ends in .html.",
             show_default="the first folder, or one beside the first archive, or beside the model",
         ),
     ] = None,
@@ -172,7 +172,7 @@ def report(
 
     if any(is_model(place) for place in places):
         if len(places) > 1 or archive is not None:
-            raise ConfigError("report: a model has a page of its own. Give its folder alone, without --archive")
+            raise ConfigError("report: a model gets a page of its own. Give only its folder, without --archive")
         report_model(places[0], folder)
         return
     results = find_results(*places)

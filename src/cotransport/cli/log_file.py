@@ -41,7 +41,7 @@ class LogFile:
                 self._file.writelines(f"{now} {visible(line)}\n" for line in lines if line)
         except OSError as error:
             self.close()
-            message = f"note: the log file cannot be written any more ({error.strerror}). The command continues"
+            message = f"note: the log file can no longer be written ({error.strerror}). The command continues"
             Console(stderr=True).print(message, soft_wrap=True, markup=False)
 
     def write_error(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -69,7 +69,7 @@ class LoggingListener:
 
     def job_started(self, title: str, notes: Sequence[str], work: Sequence[float], tasks_done: int) -> None:
         """A job starts, or resumes after `tasks_done` tasks."""
-        done = [f"tasks learned before: {tasks_done}"] if tasks_done else []
+        done = [f"tasks already learned: {tasks_done}"] if tasks_done else []
         self._log.write("\n".join([title, *notes, *done]))
         self._listener.job_started(title, notes, work, tasks_done)
 

@@ -54,7 +54,9 @@ def _page(model: Path, page: Path | None, what: str) -> Path:
     name = model.name or model.resolve().name
     page = page or (model.parent if model.name else model.resolve().parent) / f"{name}-{what}{PAGE}"
     if model.resolve() in page.resolve().parents:
-        raise ConfigError(f"--out {page}: inside the model folder, which holds only its own files. Give another place")
+        raise ConfigError(
+            f"--out {page}: inside the model folder, which holds only its own files. Choose another place"
+        )
     return page
 
 

@@ -208,7 +208,7 @@ def predict(
     images: Annotated[
         list[str],
         typer.Argument(
-            help="Image files, folders of them, or patterns. - is an image from standard input.",
+            help="Image files, folders of them, or patterns. - reads an image from standard input.",
             metavar="IMAGE...",
             show_default=False,
         ),

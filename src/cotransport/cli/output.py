@@ -33,13 +33,13 @@ Quiet = Annotated[
         "-q",
         metavar=FLAG,
         rich_help_panel=PANEL,
-        help="Print results and errors only: no progress, no notes.",
+        help="Print only results and errors: no progress, no notes.",
     ),
 ]
 Verbose = Annotated[
     bool,
     typer.Option(
-        "--verbose", "-v", metavar=FLAG, rich_help_panel=PANEL, help="Print all settings, versions and times too."
+        "--verbose", "-v", metavar=FLAG, rich_help_panel=PANEL, help="Also print all settings, versions and times."
     ),
 ]
 Log = Annotated[
@@ -48,7 +48,7 @@ Log = Annotated[
         "--log",
         metavar="FILE",
         rich_help_panel=PANEL,
-        help="Add everything that happens to this file, with the time.",
+        help="Append everything that happens to this file, with the time.",
         show_default=False,
     ),
 ]

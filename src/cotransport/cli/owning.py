@@ -132,14 +132,14 @@ def remove(
         values = {"version": removed.version, "images": removed.images, "held_by": removed.held_by}
         print_json(values | {"accuracy": accuracy})
         return
-    words = [f"[bold]version {removed.version}[/] does not know {markup(name)}"]
+    words = [f"[bold]version {removed.version}[/] no longer knows {markup(name)}"]
     if report is not None and report.accuracy is not None:
         words.append(f"the other classes: {percent(report.old_before)} before, {percent(report.old_after)} now")
     out.print("; ".join(words), soft_wrap=True)
     if removed.held_by:
         out.print(
-            f"earlier versions that still have images of it: {', '.join(map(str, removed.held_by))}. To remove all "
-            f"versions but the new one, with these images: {prune_command(model)} --keep 1",
+            f"versions that still have images of it: {', '.join(map(str, removed.held_by))}. To remove every version "
+            f"except the new one, with these images: {prune_command(model)} --keep 1",
             soft_wrap=True,
         )
 
@@ -176,13 +176,13 @@ def remove_image(
         out.print(f"version {version} has no exemplar left of: {markup(', '.join(map(str, names)))}", soft_wrap=True)
     if removed.learned_from:
         out.print(
-            f"versions that have learned from them: {', '.join(map(str, removed.learned_from))}. Their weights stay as "
-            "they are; only a new model, taught without these images, has learned nothing from them",
+            f"versions that have learned from them: {', '.join(map(str, removed.learned_from))}. Their weights are "
+            "unchanged; only a new model, taught without these images, has certainly learned nothing from them",
             soft_wrap=True,
         )
     out.print(
-        "images that a lesson trained on and did not keep are not recorded: other versions may have learned from them "
-        "too",
+        "lessons do not record images that they train on but do not keep, so other versions may have learned from "
+        "these images too",
         soft_wrap=True,
         style="dim",
     )
@@ -299,7 +299,7 @@ def export(
         with err.status("reading all files"):
             write_archive(model, file)
     else:
-        raise ConfigError("--onnx, --archive: give one of them")
+        raise ConfigError("--onnx, --archive: give exactly one of them")
     size = file.stat().st_size
     if as_json:
         print_json({"file": str(file), "bytes": size})
@@ -315,7 +315,7 @@ def import_model(
     model: Annotated[Path, typer.Argument(help="A new folder.", metavar="MODEL", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Make a model folder of an archive. Every file is checked before the folder appears."""
+    """Make a model folder from an archive. Every file is checked before the folder appears."""
     from cotransport.model.archive import read_archive
 
     with err.status("reading all files"):
@@ -325,7 +325,7 @@ def import_model(
         print_json({"model": str(model), "current": manifest.current, "versions": versions})
         return
     count = f"{len(versions)} version{'s' * (len(versions) != 1)}"
-    out.print(f"[bold]{markup(model)}[/]  {count}, the current one is {manifest.current or 'none'}", soft_wrap=True)
+    out.print(f"[bold]{markup(model)}[/]  {count}, current: {manifest.current or 'none'}", soft_wrap=True)
 
 
 @app.command(

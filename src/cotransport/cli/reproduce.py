@@ -56,11 +56,11 @@ def reproduce(
         typer.Option(
             "--from",
             metavar="PATH",
-            help="Folders with runs, or archives of results: what they have is not run again. Can be repeated.",
+            help="Take finished runs from this folder or archive of results. Can be repeated.",
         ),
     ] = None,
     no_run: Annotated[
-        bool, typer.Option("--no-run", metavar=FLAG, help="Run nothing: write what the finished runs give.")
+        bool, typer.Option("--no-run", metavar=FLAG, help="Run nothing: write the table or figure from finished runs.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", metavar=FLAG, help="Show what would be run, with an estimate of the time.")
@@ -76,9 +76,9 @@ def reproduce(
     if name not in REPRODUCTIONS:
         raise typer.BadParameter(f"{name!r} is not known{nearest(name, REPRODUCTIONS)}", param_hint="NAME")
     if overwrite and (resume or earlier or no_run):
-        raise typer.BadParameter("--overwrite goes with none of --resume, --from and --no-run")
+        raise typer.BadParameter("--overwrite cannot be combined with --resume, --from or --no-run")
     if name == BOUNDARY and (resume or overwrite or seeds or methods or earlier or no_run):
-        raise typer.BadParameter("boundary is one short training: it takes only --fast, --data, --set and --out")
+        raise typer.BadParameter("boundary trains one network: it takes only --fast, --data, --set and --out")
     wanted = None if methods is None else _parts(methods)
     if wanted == []:
         raise typer.BadParameter("give some methods, separated by commas", param_hint="--methods")

@@ -38,9 +38,7 @@ def images_below(folder: Path) -> list[Path]:
 def check_local(name: str) -> None:
     """Raise a DataError if a name is an address on the internet: nothing is downloaded from there."""
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", name):
-        raise DataError(
-            f"{name}: an address, and nothing is downloaded from it. Download the images, and give the path"
-        )
+        raise DataError(f"{name}: nothing is downloaded from addresses. Download the images, and give their path")
 
 
 def visible_files(folder: Path, root: Path | None) -> list[str]:

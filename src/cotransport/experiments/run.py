@@ -418,7 +418,7 @@ def _followed_trainings(recipe: Recipe, one: Run, tasks: int) -> _Trainings:
     if recipe.follow is None:
         return {}
     if recipe.schedule.enough is not None:  # the schedule depends on the planned epochs, which no result records
-        raise RunError("follow: trainings that end early cannot be followed. Set schedule.enough to null")
+        raise RunError("follow: a training that ends early cannot be followed. Set schedule.enough to null")
     path = Path(recipe.follow) / one.folder / RESULT
     if not path.exists():
         raise RunError(

@@ -319,7 +319,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         if X is None:
             X = state.held_out.labelled(state.classes)  # noqa: N806
             if X is None:
-                raise DataError("no images were held out. Give images, or learn with held_out=0.1")
+                raise DataError("no images were held out. Pass images, or learn with held_out=0.1")
         data = as_labelled(X, y, state.image_size, self._settings().prediction.fit, split="test")
         unknown = [name for name in data.classes if name not in state.classes]
         if unknown:

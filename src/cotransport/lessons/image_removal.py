@@ -1,4 +1,4 @@
-"""Removing images from all versions of a model, because a person wants their photograph to be gone."""
+"""Removing images from all versions of a model, for example when a person asks for it."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class _Pool:
         if not found:
             raise ModelError(f"{given}: no stored image has this id. `cotransport images` shows the ids")
         if len(found) > 1:
-            raise ConfigError(f"{given}: {len(found)} images have ids that begin so. Give more letters")
+            raise ConfigError(f"{given}: {len(found)} images have ids that begin like this. Give more letters")
         return found
 
     def _of_file(self, path: Path) -> list[bytes]:
@@ -147,9 +147,9 @@ class _Pool:
                 distance, digest = min(closest)
                 hint = (
                     f". The most similar one is {digest.hex()[:ID_LETTERS]}: its pixels differ by {distance:.1f} of "
-                    "255 on average. If it is the one, give this id"
+                    "255 on average. If this is the image, give its id"
                 )
-            raise ModelError(f"{path}: not among the images that {self._path} stores{hint}")
+            raise ModelError(f"{path}: not among the images in {self._path}{hint}")
         return sorted(same)
 
     def _distances(self, square: Pixels, size: int) -> Mapping[bytes, float]:

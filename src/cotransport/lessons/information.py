@@ -116,7 +116,7 @@ def _method_title(facts: Facts) -> str:
 def _backbone_name(facts: Facts) -> str:
     named = facts.settings.get("backbone")
     if named is None:
-        return "the user's own module"
+        return "a custom module"
     try:
         return validated(Backbone, {"name": named} if isinstance(named, str) else named, "backbone").name
     except ConfigError as error:

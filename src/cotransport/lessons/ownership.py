@@ -56,7 +56,7 @@ def prune(path: AnyPath, keep: int) -> list[int]:
         try:
             rewrite(store)
         except ModelError as error:  # one of the versions that are kept is damaged
-            message = f"images that no version needs are still in the model folder, because of damage. {error}"
+            message = f"the versions were removed, but their images are still in the model folder. {error}"
             warnings.warn(message, CotransportWarning, stacklevel=2)
     return [number for number in numbers if number not in kept]
 

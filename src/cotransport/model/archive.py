@@ -66,11 +66,11 @@ def write_archive(model: AnyPath, file: AnyPath) -> None:
 
 
 def read_archive(file: AnyPath, model: AnyPath) -> Manifest:
-    """Make a new model folder of an archive; returns its manifest. Nothing is left of an archive that is refused."""
+    """Make a new model folder from an archive; returns its manifest. A refused archive leaves nothing behind."""
     file, model = Path(file), Path(model)
     compressed = _is_compressed(file)
     if model.exists() or model.is_symlink():
-        raise ConfigError(f"{model}: exists already. Give a new folder's name")
+        raise ConfigError(f"{model}: exists already. Give the name of a new folder")
     if not file.is_file():
         raise ConfigError(f"{file}: no such file. Give a file that was written by `cotransport export --archive`")
     temporary = model.with_name(f".{model.name}{PART}")
@@ -91,7 +91,7 @@ def read_archive(file: AnyPath, model: AnyPath) -> Manifest:
 def _is_compressed(file: Path) -> bool:
     name = file.name.lower()
     if not name.endswith(PLAIN + COMPRESSED):
-        raise ConfigError(f"{file}: not the name of an archive. Give one that ends in .tar, or in .tar.gz or .tgz")
+        raise ConfigError(f"{file}: the name of an archive must end in .tar, .tar.gz or .tgz")
     return name.endswith(COMPRESSED)
 
 
@@ -101,7 +101,7 @@ def _members(manifest: Manifest) -> dict[str, FileRecord]:
     for version in manifest.versions:
         if set(version.files) != {WEIGHTS, MODEL, METRICS}:
             raise ModelError(
-                f"{MANIFEST}: version {version.number} lacks files, or has others. Restore it from a backup"
+                f"{MANIFEST}: version {version.number} has missing or unknown files. Restore it from a backup"
             )
         folder = layout.version_folder(version.place)
         members |= {(folder / name).as_posix(): record for name, record in sorted(version.files.items())}
@@ -172,7 +172,7 @@ class _Archive:
         """Raise an error unless zeros are all that follows."""
         rest = self._read(_RECORD + 1)
         if not rest or len(rest) > _RECORD or rest.strip(b"\0"):
-            raise self.error("its end is damaged")
+            raise self.error("damaged at its end")
 
     def error(self, what: str) -> ModelError:
         """The error for an archive that cannot be used."""
@@ -189,7 +189,7 @@ def _extract(archive: _Archive, folder: Path, *, compressed: bool) -> Manifest:
     """Write the members of an archive to a folder, each checked."""
     first = archive.next_member()
     if first is None or first.name != MANIFEST:
-        raise archive.error(f"not an archive of a model: {MANIFEST} does not come first")
+        raise archive.error(f"not an archive of a model: its first file is not {MANIFEST}")
     if first.size > LARGEST_JSON:
         raise archive.error("its manifest is too large")
     archive.copy(first, folder)
@@ -205,7 +205,7 @@ def _extract(archive: _Archive, folder: Path, *, compressed: bool) -> Manifest:
     while (member := archive.next_member()) is not None:
         record = expected.pop(member.name, None)
         if record is None:
-            raise archive.error(f"{member.name!r} is not a file of this model, or comes twice")
+            raise archive.error(f"{member.name!r} is not a file of this model, or appears twice")
         if member.size != record.bytes:
             raise archive.error(f"{member.name}: its size differs from the manifest")
         if archive.copy(member, folder) != record.sha256:

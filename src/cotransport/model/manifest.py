@@ -20,7 +20,7 @@ FORMAT = 3
 
 1: every version has all of its weights.
 2: versions may share tensors.
-3: the number of a version's folder may be another one than the version's.
+3: the number of a version's folder may differ from the version's.
 """
 MOST_VERSIONS = 10**6
 """Version numbers are below this."""

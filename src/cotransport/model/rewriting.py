@@ -1,4 +1,4 @@
-"""Rewriting a model folder without images that nobody needs, or that somebody wants to be removed.
+"""Rewriting a model folder without images that no version needs, or that must be removed.
 
 All changed files are written under new numbers. Then the manifest is replaced, and the old files are removed. A crash
 before leaves the old folder, and a crash after the new one; what is left over is removed by the next writer.
@@ -35,7 +35,7 @@ def rewrite(store: ModelStore, *, without: Collection[bytes] = (), edit: EditTen
         store.remove_unlisted(manifest)
     file = manifest.next_file
     if file + len(manifest.versions) > MOST_VERSIONS:
-        raise ModelError(f"{store.path}: it has had too many versions. Start a new model")
+        raise ModelError(f"{store.path}: too many versions were made. Start a new model")
     models = [store.model(version) for version in manifest.versions]
     images = _rewrite_images(store, manifest, models, frozenset(without), file)
     tensors = _rewrite_tensors(store, manifest, models, edit, file)

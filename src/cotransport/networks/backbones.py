@@ -67,7 +67,7 @@ def rebuild(settings: Backbone, image_size: int, stored: Mapping[str, Tensor]) -
 def check_numbers(least: int, stored: Mapping[str, Tensor]) -> None:
     """Raise a ModelError if a network has at least this many numbers, and fewer are stored."""
     if least > sum(tensor.numel() for tensor in stored.values()):
-        raise ModelError("the weights do not fit the network, which is larger. Restore the model from a backup")
+        raise ModelError("the network is larger than the stored weights. Restore the model from a backup")
 
 
 def library_record(backbone: nn.Module) -> LibraryRecord | None:

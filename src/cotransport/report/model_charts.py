@@ -1,4 +1,4 @@
-"""The charts of a model's page, made as those of the runs' page are."""
+"""The charts of a model's page, in the same form as those of the runs' page."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def _lead(overview: Overview) -> str:
     lessons = [one for one in overview.versions if one.is_ancestor and one.changes]
     sentences = [_taught(lessons[-1]) + ".", *_cost(lessons[-1])] if lessons else []
     if overview.answers is None:
-        sentences.append("No image was held out, so nothing is known about its accuracy.")
+        sentences.append("No image was held out, so its accuracy is unknown.")
     return " ".join(sentences)
 
 
@@ -181,7 +181,7 @@ def _cost(version: Version) -> list[str]:
     compared = [one for one in version.changes if one.lost is not None and one.gained is not None]
     lost, gained = sum(one.lost or 0 for one in compared), sum(one.gained or 0 for one in compared)
     if not lost and not gained:
-        return ["Of the classes known before, it lost and gained no held-out image."]
+        return ["No held-out image of the classes known before was lost or gained."]
     change = f"of the classes known before, {_percent(version.old_before)} were recognised before it and "
     change += f"{_percent(version.old_after)} after it"
     images = plural(sum(one.images for one in compared), "image")
@@ -358,7 +358,7 @@ def _answers(answers: Answers) -> Values:
 
 
 def _faces(overview: Overview) -> Markup:
-    """A style for each class that shows its first picture. A picture that is used often is then on the page once."""
+    """A style for each class with its first picture, so that a picture used several times is on the page once."""
     first = [(number, one.photographs[0].picture) for number, one in enumerate(overview.classes) if one.photographs]
     rules = [
         f".face{number} {{ background-image: url({data_uri(picture)});"

@@ -69,7 +69,7 @@ def parse_library_name(name: str) -> LibraryName | None:
     revision = found.groupdict().get("revision")
     if revision in MOVING:
         raise ConfigError(
-            f"backbone.name: {name!r}: {revision} may mean other weights tomorrow. Give a fixed "
+            f"backbone.name: {name!r}: {revision} may stand for other weights later. Give a fixed "
             f"{'commit or tag' if source == 'hf' else 'name'}: {FORMS[source]}"
         )
     return LibraryName(source, found["model"], revision)
@@ -91,9 +91,9 @@ def _check_plain(config: dict[str, Any]) -> dict[str, Any]:
         elif isinstance(value, int | float) and not abs(value) <= LARGEST_NUMBER:
             raise ValueError(f"a number above {LARGEST_NUMBER:,}")
         elif isinstance(value, str) and len(value) > 100:
-            raise ValueError("a text of more than 100 letters")
+            raise ValueError("a text of more than 100 characters")
         elif not isinstance(value, int | float | str | None):
-            raise ValueError("a value that is not plain")
+            raise ValueError("a value that is not a number, a text, a list or a section")
     return config
 
 

@@ -15,8 +15,8 @@ from cotransport.training.schedule import learning_rate_factor
 class EarlyEnd:
     """Decides after each epoch whether enough training images were recognised in it.
 
-    From then on, the learning rate falls linearly to zero, within half as many epochs as are done. A training that
-    would not end earlier by that stays as it was planned.
+    From then on, the learning rate falls linearly to zero, within half as many epochs as are done. If that would not
+    end the training earlier, the plan stays.
     """
 
     def __init__(self, schedule: Schedule, processes: Processes, steps_per_epoch: int) -> None:

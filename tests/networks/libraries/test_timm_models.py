@@ -88,7 +88,7 @@ class TestFolder:
             ({"architecture": "hf-hub:owner/evil"}, "write timm:NAME"),
             ({"architecture": "tinny"}, "timm does not know 'tinny'"),
             ({"model_args": {"checkpoint_path": "evil.pth"}}, "model_args: checkpoint_path is not supported"),
-            ({"model_args": {"in_chans": 1}}, "does not see three colours"),
+            ({"model_args": {"in_chans": 1}}, "does not take images with three colours"),
         ],
     )
     def test_what_is_refused(
@@ -101,7 +101,7 @@ class TestFolder:
     def test_only_safetensors_are_read(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         install_timm(monkeypatch)
         (folder(tmp_path) / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
-        with pytest.raises(ConfigError, match=r"model\.safetensors: not there"):
+        with pytest.raises(ConfigError, match=r"model\.safetensors: no such file"):
             load(Backbone(name=f"folder:{tmp_path}"))
 
     def test_weights_of_another_network_are_refused(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

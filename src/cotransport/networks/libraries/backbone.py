@@ -67,7 +67,9 @@ def load(settings: Backbone) -> LibraryBackbone:
         f"backbone: {settings.name}",
     )
     if settings.library is not None and settings.library.sha256 != record.sha256:
-        raise ConfigError(f"backbone: the weights of {settings.name} have changed since the model was made")
+        raise ConfigError(
+            f"backbone: the weights of {settings.name} have changed since the model was made. Start a new model"
+        )
     return LibraryBackbone(network.train(), record)
 
 

@@ -46,8 +46,8 @@ def optional_hub_file(repository: str, name: str, revision: str | None = None) -
         return Path(hf_hub_download(repository, name, revision=info.sha))
     except Exception as error:  # the library and its network clients raise many types
         raise ConfigError(
-            f"backbone: {_shown(repository, revision)}: {name} is not on this machine, and the hub does not give it "
-            f"({first_line(error)}). Check the name and the network, or download it and use folder:PATH"
+            f"backbone: {_shown(repository, revision)}: {name} is not on this machine and cannot be downloaded "
+            f"({first_line(error)}). Check the name and your connection, or download the network and use folder:PATH"
         ) from None
     finally:
         if shown:

@@ -1,4 +1,4 @@
-"""A limit on the size of networks that are built from settings which nobody has checked."""
+"""A limit on the size of networks that are built from untrusted settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODULES, MODULES_PER_TENSOR = 1000, 50
 
 @contextmanager
 def limited_size(tensors: int, numbers: int) -> Iterator[None]:
-    """Raise a ModelError as soon as modules that are made meanwhile have far more weights than are stored.
+    """Raise a ModelError as soon as the modules built in this context have far more weights than are stored.
 
     tensors, numbers : of the stored weights.
     """
@@ -33,7 +33,7 @@ def limited_size(tensors: int, numbers: int) -> Iterator[None]:
         for name, cost in costs.items():
             left[name] -= cost
             if left[name] < 0:
-                raise ModelError("the weights do not fit the network, which is larger. Restore the model from a backup")
+                raise ModelError("the network is larger than the stored weights. Restore the model from a backup")
 
     def tensor_added(module: nn.Module, name: str, tensor: Tensor | None) -> None:
         if tensor is not None:

@@ -49,7 +49,7 @@ def import_library(name: Library) -> ModuleType:
     except Exception as error:  # builds of torch and torchvision that do not fit each other raise several kinds
         raise ConfigError(
             f"backbone: this network needs {name}, which cannot be imported ({first_line(error)}). Install a version "
-            "that fits the installed torch"
+            "that matches the installed torch"
         ) from None
 
 
@@ -62,7 +62,7 @@ def colours(values: Sequence[float], white: float = WHITE) -> tuple[float, ...]:
 def image_side(side: object, where: str) -> int:
     """The side of images, as a library gives it; a ConfigError unless it is a whole number of pixels."""
     if not isinstance(side, int) or not 0 < side <= LARGEST_SIDE:
-        raise ConfigError(f"{where}: its images have no size that can be used ({side!r}). Choose another network")
+        raise ConfigError(f"{where}: unusable image size ({side!r}). Choose another network")
     return side
 
 

@@ -62,7 +62,9 @@ def find_in_folder(folder: Path, config: Mapping[str, Any], origin: str) -> Publ
     _check_known(name)
     arguments = {key: value for key, value in (config.get("model_args") or {}).items() if key != "num_classes"}
     if arguments.pop("in_chans", 3) != 3:
-        raise ConfigError(f"{origin}: config.json: the network does not see three colours. Choose another one")
+        raise ConfigError(
+            f"{origin}: config.json: the network does not take images with three colours. Choose another one"
+        )
     _check_arguments(arguments, f"{origin}: config.json: model_args")
     load = partial(_with_weights, name, folder / WEIGHTS, arguments)
     return _published(name, published, origin, lambda: (load(), origin), arguments)
@@ -90,7 +92,7 @@ def _check_arguments(arguments: Mapping[str, Any], where: str) -> None:
 def _with_weights(name: str, file: Path, arguments: Mapping[str, Any]) -> nn.Module:
     timm = import_library("timm")
     if not file.is_file():
-        raise ConfigError(f"{file}: not there. Give a folder with {WEIGHTS}, the only kind of weights that is read")
+        raise ConfigError(f"{file}: no such file. Weights are read from no other file")
     try:
         network: nn.Module = timm.create_model(
             name,

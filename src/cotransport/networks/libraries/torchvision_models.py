@@ -38,7 +38,7 @@ def find(name: str, weights: str) -> PublishedNetwork:
         except Exception as error:  # torch and the network raise many types
             raise ConfigError(
                 f"backbone: the weights {weights} of torchvision's {name} cannot be loaded ({first_line(error)}). "
-                "Check the network"
+                "Check your connection"
             ) from None
         return _without_classifier(network), str(chosen.url)
 

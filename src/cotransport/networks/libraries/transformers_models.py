@@ -71,7 +71,7 @@ def find(folder: Path, config: Mapping[str, Any], origin: str) -> PublishedNetwo
         given = _plain(_config(kind, {key: value for key, value in values.items() if key not in LEFT_OUT}))
         known = {key: value for key, value in given.items() if key in _known_settings(kind)}
     except Exception as error:  # transformers raises many types for wrong settings
-        raise ConfigError(f"{origin}: config.json is not that of a network ({first_line(error)})") from None
+        raise ConfigError(f"{origin}: config.json does not describe a network ({first_line(error)})") from None
     return PublishedNetwork(
         library="transformers",
         model=kind,
@@ -101,7 +101,7 @@ def build(kind: str, config: Mapping[str, Any]) -> nn.Module:
 def _with_weights(folder: Path, kind: str, config: Mapping[str, Any], origin: str) -> nn.Module:
     transformers = import_library("transformers")
     if not (folder / WEIGHTS).is_file():
-        raise ConfigError(f"{origin}: no {WEIGHTS}, the only kind of weights that is read")
+        raise ConfigError(f"{origin}: {WEIGHTS} is missing. Weights are read from no other file")
     try:
         with _quiet(transformers):
             model, found = transformers.AutoModel.from_pretrained(
@@ -153,7 +153,7 @@ def _seen(folder: Path, config: Mapping[str, Any], origin: str) -> dict[str, Any
     own = config.get("image_size", USUAL_SIDE)
     own = own[0] if isinstance(own, list | tuple) and own else own
     if not (folder / IMAGES).is_file():
-        message = f"{origin}: no {IMAGES}, so images are normalised by the colours of ImageNet"
+        message = f"{origin}: {IMAGES} is missing, so images are normalised with the statistics of ImageNet"
         warnings.warn(message, CotransportWarning, stacklevel=2)
         statistics = {"mean": colours(IMAGENET_MEAN), "deviation": colours(IMAGENET_DEVIATION)}
         return {"image_size": image_side(own, origin), "crop": 1.0, **statistics}
@@ -181,7 +181,7 @@ def _side(size: object) -> int | None:
 
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:  # noqa: ANN401
-    """Without the library's progress bars and advice, which are for its own users."""
+    """Silence the library's progress bars and advice."""
     logging = transformers.utils.logging
     level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
