@@ -17,13 +17,11 @@ from cotransport.errors import ConfigError, ModelError
 from cotransport.learner.snapshots import without_features
 from cotransport.lessons.ownership import changing
 from cotransport.model.manifest import Manifest, ModelRecord
-from cotransport.model.pool import read_images
+from cotransport.model.pool import PoolDigests, image_id, read_images
 from cotransport.model.rewriting import rewrite
 from cotransport.model.store import ModelStore
 from cotransport.system.files import AnyPath, storage_errors
 
-ID_LETTERS = 12
-"""Letters of an image's id: the first ones of its digest, in hexadecimal."""
 _ID = re.compile(r"[0-9a-f]{8,64}")
 _CHUNK = 256
 
@@ -88,7 +86,7 @@ class _Uses(NamedTuple):
             for number in versions[-1]:
                 names = self.models[number].classes
                 classes |= {names[place]: None for place, own in enumerate(uses[number]) if digest in own}
-        return RemovedImage(given, digest.hex()[:ID_LETTERS], list(classes), *versions)
+        return RemovedImage(given, image_id(digest), list(classes), *versions)
 
     def without_exemplars(self, wanted: set[bytes]) -> dict[int, list[str | int]]:
         """The classes of each version that have no other exemplars than these."""
@@ -102,7 +100,7 @@ class _Uses(NamedTuple):
 
 
 def _uses(store: ModelStore, manifest: Manifest) -> _Uses:
-    digests = store.pool_digests(manifest)
+    digests = PoolDigests(store, manifest)
     models = {version.number: store.model(version) for version in manifest.versions}
     return _Uses(
         models,
@@ -117,7 +115,7 @@ class _Pool:
     def __init__(self, store: ModelStore, manifest: Manifest, sizes: Iterable[int]) -> None:
         self._path, self._sizes = store.path, sorted(sizes)
         self._images: dict[bytes, Encoded] = {}
-        for file, digests in store.pool_digests(manifest).files.items():
+        for file, digests in PoolDigests(store, manifest).files.items():
             self._images |= dict(zip(digests, read_images(store.image_file(file)), strict=True))
 
     def find(self, given: str) -> list[bytes]:
@@ -146,7 +144,7 @@ class _Pool:
             if closest:
                 distance, digest = min(closest)
                 hint = (
-                    f". The most similar one is {digest.hex()[:ID_LETTERS]}: its pixels differ by {distance:.1f} of "
+                    f". The most similar one is {image_id(digest)}: its pixels differ by {distance:.1f} of "
                     "255 on average. If it is the one, give this id"
                 )
             raise ModelError(f"{path}: not among the images that {self._path} stores{hint}")
