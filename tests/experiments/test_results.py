@@ -83,12 +83,13 @@ def test_results_are_found_in_an_experiment_or_in_one_run(tmp_path: Path) -> Non
 
 def test_an_archive_has_everything_but_what_is_large(tmp_path: Path) -> None:
     results = [make_result("wa"), *transported_results()]
-    Archive.of(results).save(tmp_path / "all.json")
-    found = find_results(tmp_path / "all.json")
+    path = tmp_path / "new" / "all.json"
+    Archive.of(results).save(path)
+    found = find_results(path)
     large = {"confusion": True, "steps": {"__all__": {"transport"}}}
     assert [one.model_dump(exclude=large) for one in found] == [one.model_dump(exclude=large) for one in results]
     assert all(not one.confusion and step.transport is None for one in found for step in one.steps)
-    assert len((tmp_path / "all.json").read_text(encoding="utf-8").splitlines()) == 2 + len(results)  # a line a run
+    assert len(path.read_text(encoding="utf-8").splitlines()) == 2 + len(results)  # a line a run
 
 
 def test_archives_and_folders_are_found_together(tmp_path: Path) -> None:

@@ -117,6 +117,10 @@ class TestLearnAndPredict:
         clf.fit(two_tasks[1])
         assert clf.classes_.tolist() == ["class 2", "class 3"]
 
+    def test_a_users_own_module_can_be_taught_further_after_fit(self, two_tasks: Tasks) -> None:
+        clf = classifier(backbone=module(), schedule=SHORT).fit(two_tasks[0]).learn(two_tasks[1])
+        assert len(clf.classes_) == 4
+
     def test_initialise_is_the_first_half_of_learn(self, two_tasks: Tasks) -> None:
         clf = classifier("coil", schedule=SHORT).learn(two_tasks[0])
         before = clf.state_
@@ -212,7 +216,7 @@ class TestLeftToTheImages:
         )
         first = clf.learn(two_tasks[0]).settings_
         suggested = suggest(two_tasks[0], 0, is_gpu=False)
-        assert first.schedule == Schedule(**{**suggested["schedule"], "epochs": 1})
+        assert first.schedule == Schedule(**{**suggested["schedule"], "epochs": 1, "enough": None})  # not shortened
         assert first.optimiser == Optimiser(momentum=0.5)  # an object stays exactly what it is
         assert (first.method.name, first.memory) == ("coil-tuned", Budget(per_class=50))
         assert first.loss.balanced_softmax
@@ -260,6 +264,11 @@ class TestLeftToTheImages:
         clf.learn(two_tasks[1])
         assert loaded.settings_ == clf.settings_
         assert same_weights(loaded.state_.network, clf.state_.network)
+
+    def test_a_chosen_image_size_is_saved(self, two_tasks: Tasks, tmp_path: Path) -> None:
+        clf = classifier(image_size=10, schedule=SHORT).learn(two_tasks[0])
+        clf.save(tmp_path / "m")
+        assert IncrementalClassifier.load(tmp_path / "m").image_size == 10
 
 
 class TestHeldOut:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from cotransport.data import LabelledImages, PixelImages
 from cotransport.data.memory import Memory
 from cotransport.data.splits import Splits
+from cotransport.errors import DataError
 from cotransport.learner.held_out import MOST_HELD_OUT, divide, merge_held_out
 from tests.conftest import blobs
 from tests.lessons.helpers import image_bytes
@@ -56,6 +58,11 @@ class TestDivide:
         assert by_class(train)["old"] == [1, 3]
         assert sorted(by_class(train)["new"] + by_class(test)["new"]) == [11, 12, 13, 14]
         assert by_class(test)["old"] == []
+
+    def test_images_that_are_all_held_out_already_are_an_error(self) -> None:
+        data = labelled(old=pixels(1, 2))
+        with pytest.raises(DataError, match="all of these images are held out already"):
+            divide(Splits(data, None), ("old",), Memory((pixels(2, 1, 3),)), 0.5)
 
     def test_test_images_of_known_classes_are_not_added(self) -> None:
         parts = Splits(labelled(old=pixels(1), new=pixels(11)), labelled(old=pixels(5), new=pixels(15)))

@@ -59,6 +59,18 @@ class TestFiles:
         remove_images(model, [str(save(stored(model, 1)[0], tmp_path / "copy.png"))])
         assert (IncrementalClassifier.load(model).predict_proba(test) == before).all()
 
+    @pytest.mark.parametrize("fit", ["crop", "pad", "stretch"])
+    def test_images_that_are_not_square(self, fit: str, tmp_path: Path) -> None:
+        pixels = torch.randint(256, (2, 4, 5, 9, 3), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+        for name, images in zip("ab", pixels, strict=True):
+            (tmp_path / "data" / name).mkdir(parents=True)
+            for number, image in enumerate(images):
+                Image.fromarray(image.numpy()).save(tmp_path / "data" / name / f"{number}.png")
+        chosen = choose(image_size=5, memory={"per_class": 4}, prediction={"fit": fit})
+        learn(tmp_path / "m", tmp_path / "data", chosen)
+        (one,) = remove_images(tmp_path / "m", [str(tmp_path / "data" / "a" / "2.png")]).images
+        assert one.classes == ["a"]
+
     def test_photographs_in_their_own_encoding(self, tmp_path: Path) -> None:
         """Images above 64 pixels are stored as files, and found by their bytes or their pixels."""
         for name in ("a", "b"):

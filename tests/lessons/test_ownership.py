@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,19 @@ class TestRename:
         assert facts["versions"][2]["forgetting"] == 0
         assert (facts["exemplars"], facts["held_out"]) == (16, 8)
         assert not (model / "images" / "0003.parquet").exists()  # no image is stored again
+
+    def test_what_is_confused_with_the_class_has_its_new_name(self, model: Path) -> None:
+        confused = [
+            {"name": "class 1", "predicted": "class 0", "images": 3},
+            {"name": "class 2", "predicted": "class 1", "images": 2},
+        ]
+        store = ModelStore(model)
+        snapshot = store.read()
+        with store.locked():
+            store.write(replace(snapshot, metrics={**snapshot.metrics, "confusions": confused}), parent=2)
+        rename(model, "class 1", "tabby")
+        confused[0]["name"] = confused[1]["predicted"] = "tabby"
+        assert store.read().metrics["confusions"] == confused
 
     def test_it_can_be_undone_and_taught_further(self, beginner: Path, second: Path) -> None:
         rename(beginner, "class 1", "tabby")

@@ -156,6 +156,10 @@ class TestLearn:
     def test_wrong_data_makes_no_folder(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match="no such folder"):
             learn(tmp_path / "m", tmp_path / "nowhere")
+        damaged = write(blobs(2, 8), tmp_path / "data") / "class 0" / "damaged.png"
+        damaged.write_bytes(b"no image")
+        with pytest.raises(DataError, match="damaged"):
+            learn(tmp_path / "m", tmp_path / "data")
         assert not (tmp_path / "m").exists()
 
     def test_a_frozen_backbone_sees_every_image_once(

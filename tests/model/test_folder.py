@@ -26,6 +26,23 @@ def test_a_folder_exists_once_it_has_a_version(tmp_path: Path, small: Path) -> N
     assert ModelFolder(small).unfinished == small / "unfinished"
 
 
+def test_a_new_folder_is_removed_again_if_nothing_was_written_to_it(tmp_path: Path) -> None:
+    new, known = ModelFolder(tmp_path / "new"), ModelFolder(tmp_path / "known")
+    known.path.mkdir()
+    for folder in (new, known):
+        with pytest.raises(KeyError), folder.locked():
+            raise KeyError
+    assert not new.path.exists()
+    assert known.path.is_dir()
+    with pytest.raises(KeyError), new.locked():
+        new.unfinished.mkdir()
+        raise KeyError
+    assert new.unfinished.is_dir()
+    with new.locked():
+        pass
+    assert new.path.is_dir()
+
+
 class TestManifest:
     def test_names_the_current_version_and_all_files(self, small: Path) -> None:
         manifest = ModelFolder(small).manifest()

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cotransport import metrics
 from cotransport.errors import RunError
-from cotransport.system.files import write_text
+from cotransport.system.files import storage_errors, write_text
 
 RESULT = "result.json"
 ARCHIVE_START = '{"runs": ['
@@ -159,6 +159,8 @@ class Archive(_Record):
     def save(self, path: Path) -> None:
         """Write the archive as JSON, with a line for each run. A reader sees all of it or nothing."""
         lines = [json.dumps(run.model_dump(mode="json"), ensure_ascii=False, allow_nan=False) for run in self.runs]
+        with storage_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, ARCHIVE_START + "\n" + ",\n".join(lines) + "\n]}\n")
 
     @classmethod

@@ -56,6 +56,8 @@ def plain_choices(chosen: Mapping[str, Any], settings: LearnerSettings) -> dict[
     for name, value in chosen.items():
         if name in SECTIONS:
             choices[name] = {key: plain[name][key] for key in value}
+        elif name == "image_size":  # the images have this size, whatever the settings say
+            choices[name] = int(value)
         elif plain[name] is not None:  # not a user's own module
             choices[name] = plain[name]
     return choices

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags
 from torch import Tensor, nn
@@ -228,7 +228,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def fit(self, X: object, y: object = None) -> IncrementalClassifier:  # noqa: N803
         """Learn these classes as the first task. Everything learned before is discarded."""
-        fresh = clone(self).learn(X, y)
+        fresh = type(self)(**self.get_params(deep=False)).learn(X, y)
         self.state_, self.settings_ = fresh.state_, fresh.settings_
         return self
 

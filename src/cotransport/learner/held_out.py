@@ -11,6 +11,7 @@ from cotransport.data import DataSet, Images, Label, LabelledImages, concatenate
 from cotransport.data.fingerprint import image_digest
 from cotransport.data.memory import Memory
 from cotransport.data.splits import Splits, hold_out
+from cotransport.errors import DataError
 from cotransport.settings.sections import Fit
 
 MOST_HELD_OUT = 50
@@ -38,6 +39,8 @@ def divide(images: Splits, known: Sequence[Label], held_out: Memory, share: floa
     if not known or not len(more):
         return DataSet(new, test)
     more = _without(more, held_out)
+    if not len(more) and not len(new):
+        raise DataError("all of these images are held out already, so none is left to train on. Give others")
     both = replace(new, images=concatenate([more.images, new.images]), labels=torch.cat([more.labels, new.labels]))
     return DataSet(both, test)
 

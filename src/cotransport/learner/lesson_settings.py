@@ -60,9 +60,12 @@ def lesson_fit(stored: LearnerSettings | None, chosen: Mapping[str, Any]) -> Fit
 
     stored : the model's settings; None for a new model.
     """
-    if stored is not None:
-        return stored.prediction.fit
-    return validated(PredictionSettings, section(chosen, "prediction"), "prediction").fit
+    return fit_of(chosen) if stored is None else stored.prediction.fit
+
+
+def fit_of(settings: Mapping[str, Any]) -> Fit:
+    """How images become squares by settings that are given as plain values."""
+    return validated(PredictionSettings, section(settings, "prediction"), "prediction").fit
 
 
 def named_backbone(value: object) -> Backbone | nn.Module:

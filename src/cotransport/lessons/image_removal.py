@@ -14,16 +14,16 @@ from cotransport.data.decoding import Encoded, Item, Pixels, decode
 from cotransport.data.fingerprint import image_digest
 from cotransport.data.workers import decode_slices, default_workers, in_chunks
 from cotransport.errors import ConfigError, ModelError
+from cotransport.learner.lesson_settings import fit_of
 from cotransport.learner.snapshots import without_features
 from cotransport.lessons.ownership import changing
 from cotransport.model.manifest import Manifest, ModelRecord
-from cotransport.model.pool import read_images
+from cotransport.model.pool import PoolDigests, image_id, read_images
 from cotransport.model.rewriting import rewrite
 from cotransport.model.store import ModelStore
+from cotransport.settings.sections import Fit
 from cotransport.system.files import AnyPath, storage_errors
 
-ID_LETTERS = 12
-"""Letters of an image's id: the first ones of its digest, in hexadecimal."""
 _ID = re.compile(r"[0-9a-f]{8,64}")
 _CHUNK = 256
 
@@ -56,14 +56,14 @@ class RemovedImages(NamedTuple):
 def remove_images(path: AnyPath, images: Sequence[str]) -> RemovedImages:
     """Remove images from all versions of a model.
 
-    images : files, or ids. A file is found by its bytes, or by its pixels in the size that the network sees.
+    images : files, or ids. A file is found by its bytes, or by the pixels that the network sees.
     """
     with changing(path) as store:
         manifest = store.manifest()
         with storage_errors(store.path):
             store.remove_unlisted(manifest)  # a removal that was interrupted may have left image files
         uses = _uses(store, manifest)
-        pool = _Pool(store, manifest, {model.image_size for model in uses.models.values()})
+        pool = _Pool(store, manifest, {(model.image_size, fit_of(model.settings)) for model in uses.models.values()})
         meant = {digest: given for given in images for digest in pool.find(given)}
         removed, wanted = [uses.describe(given, digest) for digest, given in meant.items()], set(meant)
         rewrite(store, without=wanted, edit=partial(without_features, digests=wanted))
@@ -88,7 +88,7 @@ class _Uses(NamedTuple):
             for number in versions[-1]:
                 names = self.models[number].classes
                 classes |= {names[place]: None for place, own in enumerate(uses[number]) if digest in own}
-        return RemovedImage(given, digest.hex()[:ID_LETTERS], list(classes), *versions)
+        return RemovedImage(given, image_id(digest), list(classes), *versions)
 
     def without_exemplars(self, wanted: set[bytes]) -> dict[int, list[str | int]]:
         """The classes of each version that have no other exemplars than these."""
@@ -102,7 +102,7 @@ class _Uses(NamedTuple):
 
 
 def _uses(store: ModelStore, manifest: Manifest) -> _Uses:
-    digests = store.pool_digests(manifest)
+    digests = PoolDigests(store, manifest)
     models = {version.number: store.model(version) for version in manifest.versions}
     return _Uses(
         models,
@@ -114,10 +114,11 @@ def _uses(store: ModelStore, manifest: Manifest) -> _Uses:
 class _Pool:
     """The stored images of a model, to be searched."""
 
-    def __init__(self, store: ModelStore, manifest: Manifest, sizes: Iterable[int]) -> None:
-        self._path, self._sizes = store.path, sorted(sizes)
+    def __init__(self, store: ModelStore, manifest: Manifest, squares: Iterable[tuple[int, Fit]]) -> None:
+        """`squares` has the sides of the squares that the versions see, and how images become squares."""
+        self._path, self._squares = store.path, sorted(squares)
         self._images: dict[bytes, Encoded] = {}
-        for file, digests in store.pool_digests(manifest).files.items():
+        for file, digests in PoolDigests(store, manifest).files.items():
             self._images |= dict(zip(digests, read_images(store.image_file(file)), strict=True))
 
     def find(self, given: str) -> list[bytes]:
@@ -134,11 +135,11 @@ class _Pool:
         return found
 
     def _of_file(self, path: Path) -> list[bytes]:
-        squares = {size: decode(path, size) for size in self._sizes}
+        squares = {(size, fit): decode(path, size, fit=fit) for size, fit in self._squares}
         same = {image_digest(path), *(image_digest(square) for square in squares.values())} & self._images.keys()
         closest: list[tuple[float, bytes]] = []
-        for size, square in squares.items():
-            distances = self._distances(square, size)
+        for (size, fit), square in squares.items():
+            distances = self._distances(square, size, fit)
             same |= {digest for digest, distance in distances.items() if distance == 0}
             closest += [(distance, digest) for digest, distance in distances.items()]
         if not same:
@@ -146,20 +147,20 @@ class _Pool:
             if closest:
                 distance, digest = min(closest)
                 hint = (
-                    f". The most similar one is {digest.hex()[:ID_LETTERS]}: its pixels differ by {distance:.1f} of "
+                    f". The most similar one is {image_id(digest)}: its pixels differ by {distance:.1f} of "
                     "255 on average. If this is the image, give its id"
                 )
             raise ModelError(f"{path}: not among the images in {self._path}{hint}")
         return sorted(same)
 
-    def _distances(self, square: Pixels, size: int) -> Mapping[bytes, float]:
+    def _distances(self, square: Pixels, size: int, fit: Fit) -> Mapping[bytes, float]:
         """The mean difference of the pixels of each stored image. Images that cannot be decoded are left out."""
         digests = list(self._images)
         items: list[Item] = list(self._images.values())
         unreadable: set[int] = set()
         found: dict[bytes, float] = {}
         chunks, workers = in_chunks(len(items), _CHUNK), default_workers(len(items))
-        decoded = decode_slices(items.__getitem__, size, chunks, 1.0, workers, lambda row, _: unreadable.add(row))
+        decoded = decode_slices(items.__getitem__, size, chunks, 1.0, workers, lambda row, _: unreadable.add(row), fit)
         for rows, squares in decoded:
             differences = np.abs(squares.numpy().astype(np.int16) - square).mean(axis=(1, 2, 3))
             for row, difference in zip(range(rows.start, rows.stop), differences.tolist(), strict=True):

@@ -8,9 +8,10 @@ import torch
 
 from cotransport.data import LabelledImages, Source, open_source, prefer_folder
 from cotransport.errors import ConfigError, CotransportWarning, DataError
+from cotransport.learner.lesson_settings import fit_of
 from cotransport.lessons.options import LessonOptions
 from cotransport.model.snapshot import Snapshot
-from cotransport.settings.sections import Data, PredictionSettings
+from cotransport.settings.sections import Data
 from cotransport.settings.validation import validated
 
 
@@ -39,9 +40,7 @@ def labelled_images(
     if unknown and not (skip_unknown and len(unknown) < len(source.classes)):
         some = ", ".join(str(name) for name in known[:12]) + (", ..." if len(known) > 12 else "")
         raise DataError(f"the class {unknown[0]!r} was never learned. Leave it out. Known: {some}")
-    train, test = source.splits(
-        validated(PredictionSettings, snapshot.settings.get("prediction", {}), "prediction").fit
-    )
+    train, test = source.splits(fit_of(snapshot.settings))
     found = train if test is None else test
     if unknown:
         names = ", ".join(str(name) for name in unknown[:5]) + (", ..." if len(unknown) > 5 else "")

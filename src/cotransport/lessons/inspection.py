@@ -22,7 +22,7 @@ from cotransport.lessons.chance import is_beyond_chance
 from cotransport.lessons.confidence import measure_confidence
 from cotransport.lessons.information import describe
 from cotransport.lessons.records import WANTED, ClassAccuracy, LessonReport, read_report
-from cotransport.lessons.stored_images import image_id
+from cotransport.model.pool import image_id
 from cotransport.model.store import ModelStore
 from cotransport.networks.heads import DiscriminantHead, Head
 from cotransport.overview import (

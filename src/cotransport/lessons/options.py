@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cotransport.errors import ConfigError
-from cotransport.learner.lesson_settings import check_fixed, choices_before, section
+from cotransport.learner.lesson_settings import check_fixed, choices_before, fit_of, section
 from cotransport.learner.settings import SECTIONS
 from cotransport.model.snapshot import Snapshot
 from cotransport.settings.sections import STRONG, Device
@@ -48,8 +48,7 @@ def merge_choices(options: LessonOptions, before: Snapshot | None) -> dict[str, 
     earlier: dict[str, Any] = {}
     if before is not None:
         earlier = choices_before(before)
-        fit = section(before.settings, "prediction").get("fit", "crop")  # models of earlier releases do not say
-        own = before.settings.get("backbone")
+        own, fit = before.settings.get("backbone"), fit_of(before.settings)
         check_fixed(options.chosen, image_size=before.image_size, fit=fit, backbone=own)
     if "policy" in section(options.chosen, "augmentation"):  # its values, and not those of the policy before
         earlier["augmentation"] = {k: v for k, v in section(earlier, "augmentation").items() if k not in STRONG}

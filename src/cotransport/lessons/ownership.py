@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cotransport.errors import ConfigError, CotransportWarning, ModelError
-from cotransport.lessons.records import LessonRecord, parse_report
+from cotransport.lessons.records import Confusion, LessonRecord, LessonReport, parse_report
 from cotransport.model.folder import IMAGES, METRICS, MODEL, TENSORS, WEIGHTS, ModelFolder
 from cotransport.model.manifest import LONGEST_NAME
 from cotransport.system.files import AnyPath
@@ -27,16 +27,29 @@ def rename(path: AnyPath, old: str, new: str) -> int:
         name = _new_name(new, whole_number=isinstance(label, int))
         if new in map(str, snapshot.classes):
             raise ConfigError(f"{new!r}: another class has this name. Choose a different one")
-        names = {label: name}
         metrics = dict(snapshot.metrics)
         if metrics:
             report = parse_report(metrics, f"{path}, version {current}")
-            classes = [one.model_copy(update={"name": names.get(one.name, one.name)}) for one in report.per_class]
-            lesson = record_of_change(report.lesson, f"{old} renamed to {new}")
-            changes = {"per_class": classes, "lesson": lesson, "accuracy_lost": 0.0}
-            metrics = report.model_copy(update=changes).model_dump(mode="json", by_alias=True)
-        renamed = tuple(names.get(one, one) for one in snapshot.classes)
+            metrics = _renamed_report(report, label, name).model_dump(mode="json", by_alias=True)
+        renamed = tuple(name if one == label else one for one in snapshot.classes)
         return store.write(replace(snapshot, classes=renamed, metrics=metrics), parent=current)
+
+
+def _renamed_report(report: LessonReport, old: str | int, new: str | int) -> LessonReport:
+    """The report of a version in which only the name of a class has changed."""
+    names = {old: new}
+    confusions: list[Confusion] = []
+    for one in report.confusions:
+        own, other = (names.get(name, name) for name in (one.name, one.predicted))
+        confusions.append(one.model_copy(update={"name": own, "predicted": other}))
+    return report.model_copy(
+        update={
+            "per_class": [one.model_copy(update={"name": names.get(one.name, one.name)}) for one in report.per_class],
+            "confusions": confusions,
+            "lesson": record_of_change(report.lesson, f"{old} renamed to {new}"),
+            "accuracy_lost": 0.0,
+        }
+    )
 
 
 def prune(path: AnyPath, keep: int) -> list[int]:

@@ -16,6 +16,7 @@ from cotransport.learner.state import State
 from cotransport.lessons.comparison import compare, report_of
 from cotransport.lessons.ownership import changing, known_class, record_of_change
 from cotransport.lessons.records import LessonReport, parse_report
+from cotransport.model.pool import PoolDigests
 from cotransport.model.store import ModelStore
 from cotransport.settings.sections import Device, PredictionSettings
 from cotransport.system.files import AnyPath
@@ -103,7 +104,7 @@ def _measured(
 def _versions_with(store: ModelStore, label: str | int, version: int) -> list[int]:
     """All other versions that have images of a class, under any name."""
     manifest = store.manifest()
-    digests = store.pool_digests(manifest)
+    digests = PoolDigests(store, manifest)
     images: dict[int, set[bytes]] = {}
     own: set[bytes] = set()
     for one in manifest.versions:

@@ -7,23 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cotransport.data.decoding import thumbnail
-from cotransport.errors import ConfigError, ModelError
-from cotransport.model.folder import IMAGES, MODEL, ModelFolder
-from cotransport.model.manifest import ImageRows, Manifest, ModelRecord
-from cotransport.model.pool import Place, read_column, read_images
+from cotransport.errors import ConfigError
+from cotransport.model.folder import ModelFolder
+from cotransport.model.manifest import ImageRows, Manifest
+from cotransport.model.pool import Place, PoolDigests, image_id, places_of, read_column, read_images
 from cotransport.overview import ImageClass, ImageOverview, Picture, StoredImage, Use
 
-ID_LETTERS = 12
-"""Hexadecimal letters of a digest that an image's id has."""
 MOST_PICTURES = 1000
 """Pictures on a page, at most."""
-
-
-class _Row(NamedTuple):
-    """A row of an image file, without the image."""
-
-    digest: bytes
-    name: str
 
 
 class _Reference(NamedTuple):
@@ -33,15 +24,6 @@ class _Reference(NamedTuple):
     class_name: str
     use: Use
     place: Place
-
-
-def image_id(digest: bytes) -> str:
-    """The id of an image, from its digest in the image pool.
-
-    >>> image_id(bytes(range(32)))
-    '000102030405'
-    """
-    return digest.hex()[:ID_LETTERS]
 
 
 def list_images(path: Path, class_name: str | None = None) -> list[StoredImage]:
@@ -86,15 +68,16 @@ def image_overview(
 def _found(folder: ModelFolder, class_name: str | None) -> list[tuple[StoredImage, Place]]:
     """The images with their places, in the order of the newest version's classes."""
     manifest = folder.manifest()
-    rows = _rows(folder, manifest)
-    references = _present_names(list(_references(folder, manifest, rows)), manifest.current)
+    digests = PoolDigests(folder, manifest)
+    names = {file: read_column(folder.image_file(file), "name") for file in digests.files}
+    references = _present_names(list(_references(folder, manifest, digests)), manifest.current)
     order: dict[str, None] = dict.fromkeys(one.class_name for one in references)
     if class_name is not None and class_name not in order:
         raise ConfigError(f"--class {class_name!r}: no image of this class is stored. Classes: {', '.join(order)}")
     versions: dict[tuple[str, bytes], dict[Use, list[int]]] = {}
     places: dict[tuple[str, bytes], Place] = {}
     for one in references:
-        key = (one.class_name, rows[one.place[0]][one.place[1]].digest)
+        key = (one.class_name, digests.files[one.place[0]][one.place[1]])
         places.setdefault(key, one.place)
         numbers = versions.setdefault(key, {"exemplar": [], "held out": []})[one.use]
         if one.version not in numbers:
@@ -105,7 +88,7 @@ def _found(folder: ModelFolder, class_name: str | None) -> list[tuple[StoredImag
         image = StoredImage(
             id=image_id(digest),
             class_name=name,
-            file_name=rows[file][row].name,
+            file_name=names[file][row],
             exemplar_in=tuple(sorted(uses["exemplar"])),
             held_out_in=tuple(sorted(uses["held out"])),
         )
@@ -115,35 +98,19 @@ def _found(folder: ModelFolder, class_name: str | None) -> list[tuple[StoredImag
     return sorted(found, key=lambda one: (place_of[one[0].class_name], not one[0].exemplar_in))
 
 
-def _rows(folder: ModelFolder, manifest: Manifest) -> dict[int, list[_Row]]:
-    """The rows of all image files."""
-    found: dict[int, list[_Row]] = {}
-    for number in map(int, manifest.images):
-        path = folder.check_shared(manifest, IMAGES, number)
-        columns = zip(read_column(path, "digest"), read_column(path, "name"), strict=True)
-        found[number] = [_Row(digest, name) for digest, name in columns]
-    return found
-
-
-def _references(folder: ModelFolder, manifest: Manifest, rows: dict[int, list[_Row]]) -> Iterator[_Reference]:
+def _references(folder: ModelFolder, manifest: Manifest, digests: PoolDigests) -> Iterator[_Reference]:
     """Every image of every version, the current version first and then the newest ones."""
     newest = sorted(manifest.versions, key=lambda one: (one.number != manifest.current, -one.number))
     for version in newest:
-        model = folder.parse(ModelRecord, folder.checked(version, MODEL))
+        model = folder.model(version)
         uses: tuple[tuple[Use, Sequence[ImageRows]], ...] = (
             ("exemplar", model.exemplars),
             ("held out", model.held_out),
         )
         for use, classes in uses:
             for name, own in zip(model.classes, classes, strict=False):  # the last classes may have no held-out images
-                for file, first, count in own.rows:
-                    if first + count > len(rows.get(file, ())):
-                        raise ModelError(
-                            f"{folder.image_file(file)}: has fewer images than a version refers to. Restore it from a "
-                            "backup"
-                        )
-                    for row in range(first, first + count):
-                        yield _Reference(version.number, str(name), use, (file, row))
+                for place in places_of(own, digests.files):
+                    yield _Reference(version.number, str(name), use, place)
 
 
 def _present_names(references: Sequence[_Reference], current: int | None) -> list[_Reference]:

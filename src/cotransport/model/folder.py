@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -96,6 +96,7 @@ class ModelFolder:
         self._check_places()
         if self.path.exists() and not self.exists:
             self._check_ours()
+        is_new = not self.path.exists()
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.path / LOCK)
@@ -105,8 +106,19 @@ class ModelFolder:
                 raise ModelError(f"{self.path}: another process is writing to it. Wait until it is done") from None
         try:
             yield
+        except BaseException:
+            if is_new:
+                self._remove_if_unused()
+            raise
         finally:
             lock.release()
+
+    def _remove_if_unused(self) -> None:
+        """Remove the folder if it contains nothing but the lock."""
+        with suppress(OSError):
+            if [path.name for path in self.path.iterdir()] == [LOCK]:
+                (self.path / LOCK).unlink()
+                self.path.rmdir()
 
     def manifest(self) -> Manifest:
         """The manifest, checked."""

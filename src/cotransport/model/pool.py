@@ -5,7 +5,7 @@ Versions refer to rows of these files. An image that is stored already is not wr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,13 +16,25 @@ from cotransport.data.decoding import Encoded, Item
 from cotransport.data.fingerprint import image_digest
 from cotransport.data.images import encoded_copy
 from cotransport.errors import ModelError
-from cotransport.model.manifest import ImageRows
+from cotransport.model.folder import IMAGES, ModelFolder
+from cotransport.model.manifest import ImageRows, Manifest
 from cotransport.system.files import storable_name
 
 Place = tuple[int, int]
 """An image file's number, and a row in it."""
+ID_LETTERS = 12
+"""Letters of an image's id: the first ones of its digest, in hexadecimal."""
 ROWS_AT_ONCE = 1024
 """Images that are encoded and written together."""
+
+
+def image_id(digest: bytes) -> str:
+    """The id of an image, from its digest.
+
+    >>> image_id(bytes(range(32)))
+    '000102030405'
+    """
+    return digest.hex()[:ID_LETTERS]
 
 
 class NewImage(NamedTuple):
@@ -67,23 +79,32 @@ def as_rows(places: Iterable[Place]) -> list[tuple[int, int, int]]:
     return rows
 
 
+def places_of(rows: ImageRows, files: Mapping[int, Sized]) -> list[Place]:
+    """The places of the images of a class.
+
+    files : the contents of each image file.
+    """
+    places: list[Place] = []
+    for file, first, count in rows.rows:
+        if first + count > len(files.get(file, ())):
+            raise ModelError(
+                f"images/{file:04d}.parquet: has fewer images than a version refers to. Restore it from a backup"
+            )
+        places += [(file, row) for row in range(first, first + count)]
+    return places
+
+
 class PoolDigests:
     """The digests of all images of a pool, by file and row."""
 
-    def __init__(self, files: Mapping[int, Sequence[bytes]]) -> None:
-        self.files = files
+    def __init__(self, folder: ModelFolder, manifest: Manifest) -> None:
+        """Read the digests. The checksums of image files are verified on the way."""
+        paths = {int(name): folder.check_shared(manifest, IMAGES, int(name)) for name in manifest.images}
+        self.files: Mapping[int, Sequence[bytes]] = {file: read_column(path, "digest") for file, path in paths.items()}
 
     def of(self, rows: ImageRows) -> list[bytes]:
         """The digests of the images of a class."""
-        found: list[bytes] = []
-        for file, first, count in rows.rows:
-            own = self.files.get(file, ())
-            if first + count > len(own):
-                raise ModelError(
-                    f"images/{file:04d}.parquet: has fewer images than a version refers to. Restore it from a backup"
-                )
-            found += own[first : first + count]
-        return found
+        return [self.files[file][row] for file, row in places_of(rows, self.files)]
 
 
 def write_images(path: Path, images: Sequence[NewImage]) -> None:

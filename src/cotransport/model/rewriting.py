@@ -78,7 +78,7 @@ def _rewrite_images(
     store: ModelStore, manifest: Manifest, models: Sequence[ModelRecord], without: Collection[bytes], file: int
 ) -> _Images:
     """Write the images that are left of files with others to one new file."""
-    digests = store.pool_digests(manifest)
+    digests = PoolDigests(store, manifest)
     needed = {digest for model in models for rows in (*model.exemplars, *model.held_out) for digest in digests.of(rows)}
     needed.difference_update(without)
     places: dict[bytes, Place] = {}

@@ -26,7 +26,7 @@ from cotransport.model.manifest import (
     ModelRecord,
     VersionRecord,
 )
-from cotransport.model.pool import ImagePool, NewImage, Place, PoolDigests, read_column, read_images, write_images
+from cotransport.model.pool import ImagePool, NewImage, Place, PoolDigests, places_of, read_images, write_images
 from cotransport.model.snapshot import Snapshot
 from cotransport.system.files import AnyPath, atomic_write, storage_errors, write_json
 from cotransport.system.tensors import read_tensors, tensor_names, write_tensors
@@ -155,15 +155,10 @@ class ModelStore(ModelFolder):
         """The place of each stored image, by its digest. The checksums of image files are verified on the way."""
         if self._places is None:
             self._places = {}
-            for file, digests in self.pool_digests(manifest).files.items():
+            for file, digests in PoolDigests(self, manifest).files.items():
                 for row, digest in enumerate(digests):
                     self._places.setdefault(digest, (file, row))
         return self._places
-
-    def pool_digests(self, manifest: Manifest) -> PoolDigests:
-        """The digests of all stored images. The checksums of image files are verified on the way."""
-        paths = {int(name): self.check_shared(manifest, IMAGES, int(name)) for name in manifest.images}
-        return PoolDigests({file: read_column(path, "digest") for file, path in paths.items()})
 
     def write_image_file(self, number: int, images: Sequence[NewImage]) -> FileRecord:
         """Write an image file. Needs `locked`."""
@@ -227,16 +222,7 @@ class ModelStore(ModelFolder):
         tables: dict[int, list[Encoded]] = {}
         for file in sorted({file for rows in classes for file, _, _ in rows.rows}):
             tables[file] = read_images(self.check_shared(manifest, IMAGES, file))
-        chosen: list[list[Encoded]] = []
-        for rows in classes:
-            own: list[Encoded] = []
-            for file, first, count in rows.rows:
-                if first + count > len(tables[file]):
-                    raise ModelError(
-                        f"{self.image_file(file)}: has fewer images than a version refers to. Restore it from a backup"
-                    )
-                own += tables[file][first : first + count]
-            chosen.append(own)
+        chosen = [[tables[file][row] for file, row in places_of(rows, tables)] for rows in classes]
         in_memory = fits_memory(sum(map(len, chosen)), size)  # checked again: the manifest is not trusted
         return tuple(
             PixelImages(decode_squares(own, size)) if rows.pixels and in_memory else EncodedImages.of(own, size)
