@@ -39,7 +39,7 @@ def taught(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> IncrementalClassi
 
 def changed(clf: IncrementalClassifier, **changes: Any) -> None:
     """Restore a classifier whose record was changed by a stranger."""
-    snapshot = snapshot_of(clf.state_, clf.settings())
+    snapshot = snapshot_of(clf.state_, clf.settings_)
     snapshot.settings["backbone"].update(changes)
     restored(snapshot)
 
@@ -128,7 +128,7 @@ class TestStrangers:
         ],
     )
     def test_a_wrong_record_is_refused(self, taught: IncrementalClassifier, change: Any, message: str) -> None:
-        record = snapshot_of(taught.state_, taught.settings()).settings["backbone"]["library"]
+        record = snapshot_of(taught.state_, taught.settings_).settings["backbone"]["library"]
         with pytest.raises(ModelError, match=message):
             changed(taught, library=record | change)
 

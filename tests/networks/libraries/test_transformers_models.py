@@ -152,7 +152,8 @@ def test_a_classifier_is_exported(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_size_that_the_network_does_not_take_is_an_error(tmp_path: Path) -> None:
-    clf = classifier("analytic", freeze_backbone=True).set_params(backbone=f"folder:{saved(tmp_path, 'vit')}")
+    own = classifier("analytic", freeze_backbone=True, image_size=8)
+    clf = own.set_params(backbone=f"folder:{saved(tmp_path, 'vit')}")
     with pytest.raises(ConfigError, match="backbone: does not take images of 8 x 8 pixels"):
         clf.learn(blobs(2, 6))
 
