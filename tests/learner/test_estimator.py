@@ -20,10 +20,10 @@ from cotransport import IncrementalClassifier
 from cotransport.data import LabelledImages
 from cotransport.errors import ConfigError, CotransportWarning, DataError, ModelError
 from cotransport.learner import suggestions
-from cotransport.learner.calibration import fit_temperature
 from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.suggestions import suggest
 from cotransport.model.store import ModelStore
+from cotransport.networks.calibration import fit_temperature
 from cotransport.settings.sections import Backbone, Budget, Device, Optimiser, PredictionSettings, Schedule
 from tests.conftest import blobs
 from tests.helpers import pictures, same_weights

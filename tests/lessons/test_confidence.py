@@ -10,11 +10,11 @@ import torch
 
 from cotransport import IncrementalClassifier
 from cotransport.errors import ModelError
-from cotransport.learner.calibration import fit_temperature
 from cotransport.lessons.confidence import measure_confidence
 from cotransport.lessons.information import answer_threshold
 from cotransport.lessons.records import Confidence, read_report
 from cotransport.model.store import ModelStore
+from cotransport.networks.calibration import fit_temperature
 from tests.conftest import blobs, classifier
 from tests.lessons.helpers import QUICK, choose, learn
 

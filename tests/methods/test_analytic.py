@@ -15,6 +15,7 @@ from cotransport import IncrementalClassifier
 from cotransport.data import LabelledImages
 from cotransport.errors import ConfigError
 from cotransport.methods import make_method
+from cotransport.networks.calibration import fit_temperature
 from cotransport.networks.heads import DiscriminantHead
 from cotransport.settings.sections import Budget, Device
 from tests.conftest import blobs, classifier
@@ -66,6 +67,49 @@ class TestHead:
         head.grow(2)
         head.observe(torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), torch.tensor([0, 1]))
         head.solve(0.1)
+        assert torch.isfinite(head(torch.eye(3))).all()
+
+
+class TestCalibration:
+    @pytest.mark.parametrize(("classes", "images"), [(20, 3), (20, 5), (50, 2)])
+    def test_new_images_are_right_as_often_as_the_probabilities_say(self, classes: int, images: int) -> None:
+        """Gaussian classes in 60 dimensions. The best temperature for many new images is within a factor of 2."""
+        random = torch.Generator().manual_seed(classes * images)
+        mix = torch.randn(60, 60, generator=random)
+        means = torch.randn(classes, 60, generator=random) * 3
+
+        def drawn(each: int) -> tuple[torch.Tensor, torch.Tensor]:
+            labels = torch.arange(classes).repeat(each)
+            return means[labels] + torch.randn(len(labels), 60, generator=random) @ mix, labels
+
+        head = DiscriminantHead(60)
+        head.grow(classes)
+        head.observe(*drawn(images))
+        head.solve(0.6)
+        features, labels = drawn(2000)
+        with torch.no_grad():
+            before = head(features)
+            head.calibrate(0.6)
+            after = head(features)
+        assert fit_temperature(before, labels) > 2
+        assert 0.5 < fit_temperature(after, labels) < 1.5
+        assert torch.equal(before.argmax(dim=1), after.argmax(dim=1))
+
+    def test_one_image_of_each_class_says_nothing_about_their_spread(self) -> None:
+        head = DiscriminantHead(3)
+        head.grow(2)
+        head.observe(torch.eye(3)[:2], torch.tensor([0, 1]))
+        head.solve(0.6)
+        before = head.weight.clone()
+        head.calibrate(0.6)
+        assert torch.equal(head.weight, before)
+
+    def test_equal_images_give_finite_weights(self) -> None:
+        head = DiscriminantHead(3)
+        head.grow(2)
+        head.observe(torch.eye(3)[:2].repeat(4, 1), torch.tensor([0, 1]).repeat(4))
+        head.solve(0.6)
+        head.calibrate(0.6)
         assert torch.isfinite(head(torch.eye(3))).all()
 
 

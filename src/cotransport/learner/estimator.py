@@ -31,7 +31,6 @@ from cotransport.learner.arguments import (
     plain_choices,
     stored_arguments,
 )
-from cotransport.learner.calibration import fit_temperature
 from cotransport.learner.html import known_html, new_html
 from cotransport.learner.learning import initialised, learned
 from cotransport.learner.lesson_settings import check_fixed, lesson_fit, lesson_settings
@@ -43,6 +42,7 @@ from cotransport.learner.state import State
 from cotransport.learner.wording import lesson_notes
 from cotransport.methods import Method
 from cotransport.model.store import ModelStore
+from cotransport.networks.calibration import fit_temperature
 from cotransport.settings.sections import (
     Augmentation,
     Backbone,

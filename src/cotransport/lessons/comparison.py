@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from cotransport.data import LabelledImages
 from cotransport.data.memory import Memory
 from cotransport.errors import ModelError
-from cotransport.learner.calibration import fit_temperature
 from cotransport.learner.prediction import Predictor
 from cotransport.learner.snapshots import restored
 from cotransport.lessons.chance import likely_loss
@@ -30,6 +29,7 @@ from cotransport.lessons.records import (
     mean_accuracy,
 )
 from cotransport.model.store import ModelStore
+from cotransport.networks.calibration import fit_temperature
 from cotransport.system.files import AnyPath
 
 MOST_CONFUSIONS = 20

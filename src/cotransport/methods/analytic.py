@@ -66,3 +66,4 @@ class Analytic(Method):
             )
         network.head.observe(trainer.features(network, data.new.images), data.new.labels)
         network.head.solve(self.shrinkage)
+        network.head.calibrate(self.shrinkage)

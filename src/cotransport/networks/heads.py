@@ -8,8 +8,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from cotransport.networks.calibration import fit_temperature
+from cotransport.system.randomness import generator
+
+DRAWN_IMAGES = 1000
+"""Images, about, that are drawn to calibrate a discriminant."""
 LEAST_VARIANCE = 1e-3
 """Smallest variance within classes that a discriminant assumes, as a share of the features' mean square."""
+LEAST_UNSEEN = 1e-6
+"""Smallest share of a variance that counts as more than rounding."""
 
 
 class Head(nn.Module):
@@ -216,15 +223,55 @@ class DiscriminantHead(LinearHead):
 
         shrinkage : share of the covariance that is replaced by its mean variance in all directions.
         """
-        means, within, images = self._means(), self._within(), float(self.counts.sum())
-        least = LEAST_VARIANCE * self.products_sum.diagonal().mean() / images  # with one image of each class, it is 0
-        variance = torch.maximum(within.diagonal().mean(), least).clamp_min(torch.finfo(torch.float32).tiny)
-        identity = torch.eye(len(within), dtype=within.dtype, device=within.device)
-        covariance = (1 - shrinkage) * within + shrinkage * variance * identity
-        weight = torch.linalg.solve(covariance, means.T).T
+        means = self._means()
+        weight = torch.linalg.solve(self._shrunk(self._within(), shrinkage), means.T).T
         self.weight.copy_(weight)
         assert self.bias is not None
         self.bias.copy_(-(weight * means).sum(dim=1) / 2)
+
+    @torch.no_grad()
+    def calibrate(self, shrinkage: float) -> None:
+        r"""Divide the logits by the temperature that suits new images, as far as the sums tell. Call it after `solve`.
+
+        A discriminant takes its estimates for the truth, so with few images it is far too sure. Here, new images are
+        drawn: those of class k around its mean with the covariance
+
+        .. math:: (1 + 1 / n_k) (1 - h)^{-2} \Sigma, \quad h = (1 - \text{shrinkage}) \frac{t}{N - C}, \quad
+            t = \operatorname{tr}(S^{-1} \Sigma)
+
+        for N images of C classes, n_k of them of class k, the covariance within classes Σ and the shrunk one S. Images
+        that S was computed from seem closer to their means than new ones; 1 - h makes up for that, as in leave-one-out
+        with the same leverage h for all images. The mean of n_k images has an error of its own, which lowers the score
+        of new images of the class by t / (1 - h) / n_k on average. All this errs towards too little certainty.
+        """
+        classes, free = len(self.counts), float(self.counts.sum()) - len(self.counts)
+        if classes < 2 or free < 1:  # nothing is known of the spread within classes
+            return
+        within, weight = self._within(), self.weight.to(self.sums)
+        covariance = self._shrunk(within, shrinkage)
+        trace = torch.linalg.solve(covariance, within).diagonal().sum()
+        unseen = 1 / (1 - (1 - shrinkage) * trace / free).clamp_min(LEAST_UNSEEN)
+        root = torch.linalg.cholesky(within + LEAST_UNSEEN * torch.diag(covariance.diagonal()))
+        each = -(-DRAWN_IMAGES // classes)
+        noise = torch.randn(each, len(within), generator=generator(0), dtype=within.dtype) @ root.T * unseen
+        labels = torch.arange(0, classes, -(-classes // DRAWN_IMAGES)).repeat_interleave(each)
+        counts = self.counts[labels]
+        noise = noise.repeat(len(labels) // each, 1)  # the same for all classes, so that their order does not matter
+        features = self._means()[labels] + (1 + 1 / counts).sqrt()[:, None] * noise
+        assert self.bias is not None
+        scores = features @ weight.T + self.bias.to(self.sums)
+        scores[torch.arange(len(labels)), labels] -= trace * unseen / counts
+        temperature = fit_temperature(scores, labels)
+        self.weight.div_(temperature)
+        self.bias.div_(temperature)
+
+    def _shrunk(self, within: Tensor, shrinkage: float) -> Tensor:
+        """A covariance within classes (d, d), shrunk towards a sphere."""
+        images = float(self.counts.sum())
+        least = LEAST_VARIANCE * self.products_sum.diagonal().mean() / images  # with one image of each class, it is 0
+        variance = torch.maximum(within.diagonal().mean(), least).clamp_min(torch.finfo(torch.float32).tiny)
+        identity = torch.eye(len(within), dtype=within.dtype, device=within.device)
+        return (1 - shrinkage) * within + shrinkage * variance * identity
 
     def _means(self) -> Tensor:
         """The mean features of each class (classes, d)."""

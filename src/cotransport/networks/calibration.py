@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 FEWEST_IMAGES = 20
 """With fewer images, probabilities stay as they are."""
-LOWEST, HIGHEST = 0.02, 50.0
+LOWEST, HIGHEST = 0.02, 10_000.0
 """Bounds of a temperature."""
 _ITERATIONS = 60
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cotransport.learner.calibration import FEWEST_IMAGES, HIGHEST, LOWEST, fit_temperature
+from cotransport.networks.calibration import FEWEST_IMAGES, HIGHEST, LOWEST, fit_temperature
 
 
 def answers(images: int, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
