@@ -253,14 +253,15 @@ class DiscriminantHead(LinearHead):
         unseen = 1 / (1 - (1 - shrinkage) * trace / free).clamp_min(LEAST_UNSEEN)
         root = torch.linalg.cholesky(within + LEAST_UNSEEN * torch.diag(covariance.diagonal()))
         each = -(-DRAWN_IMAGES // classes)
-        noise = torch.randn(each, len(within), generator=generator(0), dtype=within.dtype) @ root.T * unseen
-        labels = torch.arange(0, classes, -(-classes // DRAWN_IMAGES)).repeat_interleave(each)
+        drawn = torch.randn(each, len(within), generator=generator(0), dtype=within.dtype).to(within.device)
+        noise = drawn @ root.T * unseen
+        labels = torch.arange(0, classes, -(-classes // DRAWN_IMAGES), device=within.device).repeat_interleave(each)
         counts = self.counts[labels]
         noise = noise.repeat(len(labels) // each, 1)  # the same for all classes, so that their order does not matter
         features = self._means()[labels] + (1 + 1 / counts).sqrt()[:, None] * noise
         assert self.bias is not None
         scores = features @ weight.T + self.bias.to(self.sums)
-        scores[torch.arange(len(labels)), labels] -= trace * unseen / counts
+        scores[torch.arange(len(labels), device=within.device), labels] -= trace * unseen / counts
         temperature = fit_temperature(scores, labels)
         self.weight.div_(temperature)
         self.bias.div_(temperature)
