@@ -58,9 +58,14 @@ def suggest(data: LabelledImages, exemplars: int, *, is_gpu: bool, is_fine_tuned
         },
         "optimiser": {"nesterov": True},
         "loss": {"balanced_softmax": True},
-        "augmentation": {"crop_padding": data.images.size // 8, "padding": "reflect", "flip": not is_grey(data)},
+        "augmentation": {"crop_padding": data.images.size // 8, "padding": "reflect", **_for_colours(data)},
         "head": {"linear_scale": 0.2},
     }
+
+
+def _for_colours(data: LabelledImages) -> dict[str, Any]:
+    """The augmentation of photographs. Digits and scans are neither mirrored nor distorted."""
+    return {"flip": False} if is_grey(data) else {"flip": True, "policy": "trivial"}
 
 
 def is_grey(data: LabelledImages) -> bool:
