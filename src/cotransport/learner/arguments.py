@@ -67,10 +67,10 @@ def stored_arguments(snapshot: Snapshot, settings: LearnerSettings) -> dict[str,
     """The arguments of a classifier that was saved."""
     chosen = choices_before(snapshot)
     arguments = {name: section(chosen, name) if name in chosen else AUTO for name in SECTIONS}
-    is_module = isinstance(settings.backbone, nn.Module)
+    is_chosen = "backbone" in chosen or isinstance(settings.backbone, nn.Module)
     return arguments | {
         "method": chosen.get("method", AUTO),
-        "backbone": settings.backbone if is_module else chosen.get("backbone", AUTO),
+        "backbone": settings.backbone if is_chosen else AUTO,  # with what is recorded about its library
         "image_size": chosen.get("image_size"),
         "freeze_backbone": chosen.get("freeze_backbone"),
         "normalisation": settings.normalisation,
