@@ -48,13 +48,15 @@ def test_a_pretrained_network_is_trained_in_few_small_steps() -> None:
     assert careful["later_learning_rate"] == careful["learning_rate"] / 2
 
 
-def test_grey_images_are_not_mirrored() -> None:
+def test_grey_images_are_neither_mirrored_nor_distorted() -> None:
     data = blobs(2, 4)
     assert not is_grey(data)
-    assert suggest(data, 0, is_gpu=False)["augmentation"]["flip"]
+    found = suggest(data, 0, is_gpu=False)["augmentation"]
+    assert (found["flip"], found["policy"]) == (True, "trivial")
     data.images.pixels[:] = data.images.pixels[..., :1]  # type: ignore[union-attr]
     assert is_grey(data)
-    assert not suggest(data, 0, is_gpu=False)["augmentation"]["flip"]
+    found = suggest(data, 0, is_gpu=False)["augmentation"]
+    assert (found["flip"], "policy" in found) == (False, False)
 
 
 def test_large_images_are_made_small_without_a_gpu(tmp_path: Path) -> None:

@@ -288,7 +288,7 @@ def _learn(
     state = learned(so_far.state, task.train, settings, control=job.control(task.number, listen), features=features)
     seconds = time.perf_counter() - started
     evaluated = state
-    if features is not None:
+    if features is not None and not settings.prediction.flip:  # predictions for mirror images need other features
         _add_test_features(features, state, task, settings)
         evaluated = replace(state, features=features)
     accuracies, confusion = evaluate(Predictor(evaluated, settings), task.seen_test, state.task_sizes, recipe.metric)

@@ -242,7 +242,8 @@ class DiscriminantHead(LinearHead):
         for N images of C classes, n_k of them of class k, the covariance within classes Σ and the shrunk one S. Images
         that S was computed from seem closer to their means than new ones; 1 - h makes up for that, as in leave-one-out
         with the same leverage h for all images. The mean of n_k images has an error of its own, which lowers the score
-        of new images of the class by t / (1 - h) / n_k on average. All this errs towards too little certainty.
+        of new images of the class by t / (1 - h) / n_k on average. This is approximate: with very few images the result
+        is too unsure, and with many it stays somewhat too sure.
         """
         classes, free = len(self.counts), float(self.counts.sum()) - len(self.counts)
         if classes < 2 or free < 1:  # nothing is known of the spread within classes
