@@ -77,7 +77,7 @@ def test_a_stopped_run_says_how_to_resume_it(
         patched.setattr(ConsoleListener, "training", stop)
         stopped, printed = cotransport("run", *QUICK, "--overwrite", "--out", "my runs")
     assert stopped == code
-    hint = f"stopped by {number.name}. What was learned is saved; resume with: cotransport run "
+    hint = f"stopped by {number.name}. What was finished is saved; continue with: cotransport run "
     [line] = [line for line in printed.splitlines() if line.startswith(hint)]
     assert line.endswith(" --out 'my runs' --resume")
     assert "--overwrite" not in line

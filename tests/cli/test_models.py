@@ -148,7 +148,7 @@ class TestLearn:
         process.send_signal(number)
         _, printed = process.communicate(timeout=60)
         assert process.returncode == code
-        assert "What was learned is saved; resume with: cotransport learn model first" in printed
+        assert "What was finished is saved; continue with: cotransport learn model first" in printed
         assert len(list(Path("model/unfinished/0").glob("training-*.safetensors"))) == 1
         again, printed = command(*lesson)
         assert again == 0
@@ -170,7 +170,7 @@ class TestLearn:
             code, printed = command("learn", "model", "first", *QUICK, "--overwrite")
         assert code == 143
         assert "stopped by SIGTERM" in printed
-        assert f"resume with: cotransport learn model first {' '.join(QUICK)}\n" in printed  # without --overwrite
+        assert f"continue with: cotransport learn model first {' '.join(QUICK)}\n" in printed  # without --overwrite
         assert "first lesson is not finished" in command("info", "model")[1]
         code, printed = command("learn", "model", "first", *QUICK)
         assert (code, "the training resumes after step" in printed) == (0, True)
@@ -360,7 +360,7 @@ class TestEvaluate:
             ClassAccuracy(name=f"class {number:02}", images=2, before=None, after=float(number)) for number in range(45)
         ]
         sure = Confidence(right=[0.4, 0.9, 0.95], wrong=[0.3])
-        monkeypatch.setattr("cotransport.lessons.comparison.evaluate", lambda *_, **__: Evaluation(many, sure))
+        monkeypatch.setattr("cotransport.lessons.comparison.evaluate", lambda *_, **__: Evaluation(many, sure, sure))
         printed = cotransport("evaluate", "model")[1]
         assert "the 40 worst of 45 classes; --json has all" in printed
         assert "class 39" in printed
@@ -475,7 +475,7 @@ class TestOwnership:
         assert "so other versions may have learned from these images too" in printed
         code, printed = model("remove-image", "model", str(some))
         assert (code, "not among the images in model" in printed) == (2, True)
-        identity = printed.partition("most similar one is ")[2][:12]
+        identity = json.loads(model("images", "model", "--json")[1])[0]["id"]
         found = json.loads(model("remove-image", "model", identity, "--json")[1])
         (one,) = found["images"]
         assert (one["given"], one["id"]) == (identity, identity)

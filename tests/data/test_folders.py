@@ -9,9 +9,19 @@ import pytest
 import torch
 
 from cotransport.data import EncodedImages, PixelImages, as_labelled, open_source
-from cotransport.errors import DataError
+from cotransport.errors import CotransportWarning, DataError
 from cotransport.settings.sections import Data
 from tests.data.helpers import by_class, load, values_of, write
+
+
+def test_a_folder_one_level_too_high_is_noticed(tmp_path: Path) -> None:
+    for value, name in enumerate(("week1/cat", "week2/dog")):
+        for number in range(2):
+            write(tmp_path / name / f"{number}.png", 2 * value + number)
+    with pytest.warns(CotransportWarning, match=r"such as week1/cat\. If these are the classes, give .*week1 instead"):
+        assert load(tmp_path).train.classes == ("week1", "week2")
+    write(tmp_path / "week1" / "2.png", 9)
+    assert load(tmp_path).train.classes == ("week1", "week2")
 
 
 class TestImageFolder:

@@ -8,8 +8,8 @@ import torch
 from cotransport.data import LabelledImages, PixelImages
 from cotransport.data.memory import Memory
 from cotransport.data.splits import Splits
-from cotransport.errors import DataError
-from cotransport.learner.held_out import MOST_HELD_OUT, divide, merge_held_out
+from cotransport.errors import CotransportWarning, DataError
+from cotransport.learner.held_out import MOST_HELD_OUT, divide, merge_held_out, without_kept
 from tests.conftest import blobs
 from tests.lessons.helpers import image_bytes
 from tests.model.helpers import pixels, values
@@ -27,6 +27,35 @@ def by_class(data: LabelledImages) -> dict[str | int, list[int]]:
         name: values(data.images.take(torch.nonzero(data.labels == number).flatten()))
         for number, name in enumerate(data.classes)
     }
+
+
+class TestWithoutKept:
+    """Photographs that the model keeps for a known class, given again under another name."""
+
+    KEPT = (Memory((pixels(1, 2), pixels(5))), Memory((pixels(3), pixels(6))))
+    """The images of the known classes `a` and `b`: held out, and exemplars."""
+
+    def test_copies_under_another_name_are_left_out(self) -> None:
+        images = Splits(labelled(a=pixels(1, 8), new=pixels(2, 3, 6, 9)), labelled(a=pixels(7), new=pixels(5, 4)))
+        with pytest.warns(CotransportWarning) as warned:
+            train, test = without_kept(images, ("a", "b"), *self.KEPT)
+        assert test is not None
+        assert by_class(train) == {"a": [1, 8], "new": [9]}
+        assert by_class(test) == {"a": [7], "new": [4]}
+        assert [str(one.message) for one in warned] == [
+            "new: 2 images are known as a already and left out. Remove the wrong copies",
+            "new: 2 images are known as b already and left out. Remove the wrong copies",
+        ]
+
+    def test_a_class_with_nothing_else_is_an_error(self) -> None:
+        images = Splits(labelled(new=pixels(1, 2)), None)
+        with pytest.raises(DataError, match=r"the class 'new' has only images that are known as 'a'\. Give it others"):
+            without_kept(images, ("a", "b"), *self.KEPT)
+
+    def test_other_images_stay(self) -> None:
+        images = Splits(labelled(new=pixels(11, 12)), None)
+        assert without_kept(images, ("a", "b"), *self.KEPT).train is images.train
+        assert without_kept(images, ("a",), Memory()) is images
 
 
 class TestDivide:

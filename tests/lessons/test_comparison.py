@@ -77,7 +77,8 @@ class TestEvaluate:
         assert [one.name for one in evaluate(model, version=1).per_class] == ["class 0", "class 1"]
 
     def test_other_data_can_be_evaluated(self, model: Path, first: Path) -> None:
-        found, confidence = evaluate(model, str(first))
+        found, confidence, chosen_on = evaluate(model, str(first))
+        assert chosen_on == evaluate(model).chosen_on == evaluate(model).confidence  # as `predict --unknown` has it
         assert len(confidence.right) + len(confidence.wrong) == 40
         assert [(one.name, one.images) for one in found] == [("class 0", 20), ("class 1", 20)]
         clf = IncrementalClassifier.load(model)

@@ -62,3 +62,8 @@ class TestLabelledImages:
         known = tuple(f"class {number}" for number in range(9)) + tuple("abcdef")
         with pytest.raises(DataError, match=r"the class 'class 9' was never learned\. .* Known: class 0, .*, \.\.\.$"):
             labelled_images(snapshot(known), str(tmp_path), NOTHING_CHOSEN)
+
+
+def test_a_model_in_the_place_of_images_is_an_error(model: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a model, not images\. The command takes the model first: learn MODEL DATA"):
+        open_lesson_source(str(model), None, LessonOptions())

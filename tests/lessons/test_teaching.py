@@ -54,7 +54,7 @@ class TestFit:
         files = sorted(images.rglob("*.png"))
         answers = [answer.classes[0][0] for answer in predict_files(clf.predictor(), files)]
         share = np.mean([answer == file.parent.name for answer, file in zip(answers, files, strict=True)])
-        per_class, _ = evaluate(model, str(images))
+        per_class = evaluate(model, str(images)).per_class
         assert clf.settings_.prediction.fit == fit
         assert clf.score(images) == share
         assert np.mean([one.after for one in per_class]) == pytest.approx(100 * share)

@@ -26,6 +26,12 @@ def test_a_folder_exists_once_it_has_a_version(tmp_path: Path, small: Path) -> N
     assert ModelFolder(small).unfinished == small / "unfinished"
 
 
+def test_a_model_is_not_made_inside_another_one(small: Path) -> None:
+    with pytest.raises(ModelError, match=r"inside the model .*Give that model, or a folder outside of it"):
+        ModelFolder(small / "versions" / "1").locked().__enter__()
+    assert not (small / "versions" / "1").exists()
+
+
 def test_a_new_folder_is_removed_again_if_nothing_was_written_to_it(tmp_path: Path) -> None:
     new, known = ModelFolder(tmp_path / "new"), ModelFolder(tmp_path / "known")
     known.path.mkdir()

@@ -61,5 +61,5 @@ def resume_hint(command: str) -> Iterator[None]:
     try:
         yield
     except signals.Interrupted as stopped:
-        err.print(f"[bold]{stopped}[/]. What was learned is saved; resume with: {markup(command)}", soft_wrap=True)
+        err.print(f"[bold]{stopped}[/]. What was finished is saved; continue with: {markup(command)}", soft_wrap=True)
         sys.exit(stopped.exit_code)

@@ -162,21 +162,28 @@ def _meaning(classes: Sequence[ClassAccuracy]) -> str:
     return f" ({lost} of {sum(one.images for one in compared)} images lost, {gained} gained: {verdict})"
 
 
-def trade_off(confidence: Confidence) -> list[dict[str, float]]:
-    """For some shares of right answers: the probability from which on they are reached, and what is then answered."""
+def trade_off(confidence: Confidence, chosen_on: Confidence) -> list[dict[str, float]]:
+    """For some shares of right answers: the threshold of `predict --unknown`, and what it does with these images.
+
+    chosen_on : the answers to the held-out images, on which `predict` chooses its thresholds.
+    """
     from cotransport.lessons.records import WANTED
 
-    found = [(at_least, confidence.choice(at_least / 100)) for at_least in WANTED]
-    return [{"at_least": at_least, **choice._asdict()} for at_least, choice in found if choice is not None]
+    found = [(at_least, chosen_on.threshold(at_least / 100)) for at_least in WANTED]
+    return [
+        {"at_least": at_least, **confidence.at(threshold)._asdict()}
+        for at_least, threshold in found
+        if threshold is not None
+    ]
 
 
-def show_confidence(confidence: Confidence) -> None:
+def show_confidence(confidence: Confidence, chosen_on: Confidence | None) -> None:
     """Print how far probabilities can be trusted, and what `predict --unknown` would leave open."""
     if confidence.error is None:
         return
     out.print(f"calibration error: {confidence.error:.1f} points")
     table = Table("predict --unknown --at-least", "threshold", "answered", "right", box=None)
-    for one in trade_off(confidence):
+    for one in trade_off(confidence, chosen_on) if chosen_on is not None else ():
         table.add_row(
             f"{one['at_least']:g}", f"{one['threshold']:.4g}", percent(one["answered"]), percent(one["right"])
         )

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from cotransport.lessons.options import LessonOptions
 
 app = typer.Typer()
+AT_LEAST = 95.0
+"""Percentage of right answers that `predict --unknown` aims at, unless the user says otherwise."""
 
 Overrides = Annotated[
     list[str] | None,
@@ -222,8 +224,11 @@ def predict(
         bool, typer.Option("--unknown", metavar=FLAG, help="Answer `unknown` where the model is not sure enough.")
     ] = False,
     at_least: Annotated[
-        float, typer.Option(help="With --unknown: percentage of the other answers that should be right.")
-    ] = 95.0,
+        float | None,
+        typer.Option(
+            help="With --unknown: percentage of the other answers that should be right.", show_default=f"{AT_LEAST:g}"
+        ),
+    ] = None,
     version: Annotated[int | None, typer.Option(help="The version to use.", show_default="the current one")] = None,
 ) -> None:
     """Predict the class of each image.
@@ -233,8 +238,11 @@ def predict(
     With --unknown, images whose most likely class has a low probability are `unknown`. How low is decided on the
     held-out images of the lessons.
     """
-    if not 0 < at_least <= 100:
-        raise typer.BadParameter(f"--at-least {at_least:g}: give a percentage above 0, and at most 100")
+    if at_least is not None and not unknown:
+        raise typer.BadParameter("--at-least sets the threshold of --unknown: give both")
+    at_least = AT_LEAST if at_least is None else at_least
+    if not 1 < at_least <= 100:
+        raise typer.BadParameter(f"--at-least {at_least:g}: give a percentage above 1, and at most 100, such as 95")
     if as_json and form is Format.csv:
         raise typer.BadParameter("--json and --format csv are mutually exclusive")
     from cotransport.learner.prediction import Predictor, predict_files
@@ -299,7 +307,7 @@ def evaluate(
     if options.data and data is None:
         raise ConfigError("--set data: the held-out images have no settings. Leave it out, or give DATA")
     with progress_console(stderr=True).status("reading images"):
-        classes, confidence = measure(model, data, version=version, options=options)
+        classes, confidence, chosen_on = measure(model, data, version=version, options=options)
     accuracy, images = mean_accuracy(classes, "after"), sum(one.images for one in classes)
     if as_json:
         print_json(
@@ -309,7 +317,7 @@ def evaluate(
                 "images": images,
                 "per_class": [{"name": one.name, "images": one.images, "accuracy": one.after} for one in classes],
                 "calibration_error": confidence.error,
-                "unknown": trade_off(confidence),
+                "unknown": [] if chosen_on is None else trade_off(confidence, chosen_on),
             }
         )
         return
@@ -321,7 +329,7 @@ def evaluate(
     if len(classes) > SHOWN:
         out.print(f"the {SHOWN} worst of {len(classes)} classes; --json has all", style="dim")
     out.print(f"[bold]{percent(accuracy)}[/] of {images:,} images{class_average(classes)}")
-    show_confidence(confidence)
+    show_confidence(confidence, chosen_on)
 
 
 def _options(chosen: dict[str, Any], overrides: Sequence[str], **options: Any) -> LessonOptions:  # noqa: ANN401

@@ -126,6 +126,14 @@ def class_files(folder: Path, classes: Sequence[Label], root: Path | None) -> La
         ignored += [file for file in others if not remedy(file.name)]
         files.names += [f"{own.name}/{file}" for file in images]
         labels += [number] * len(images)
+    if all("/" in name.partition("/")[2] for name in files.names):
+        first = files.names[0].rpartition("/")[0]
+        warnings.warn(
+            f"{folder}: all images are in subfolders of the classes, such as {first}. If these are the classes, give "
+            f"{folder / first.partition('/')[0]} instead",
+            CotransportWarning,
+            stacklevel=2,
+        )
     if unreadable:
         warnings.warn(
             f"{folder}: left out {len(unreadable)} file{'s' if len(unreadable) > 1 else ''}, such as {unreadable[0]}: "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -11,11 +12,55 @@ from cotransport.data import DataSet, Images, Label, LabelledImages, concatenate
 from cotransport.data.fingerprint import image_digest
 from cotransport.data.memory import Memory
 from cotransport.data.splits import Splits, hold_out
-from cotransport.errors import DataError
+from cotransport.errors import CotransportWarning, DataError
 from cotransport.settings.sections import Fit
 
 MOST_HELD_OUT = 50
 """Held-out images of each class, at most."""
+
+
+def without_kept(images: Splits, known: Sequence[Label], *memories: Memory) -> Splits:
+    """The images of a lesson without those of new classes that are kept already, for a known class.
+
+    Such an image has two names. It must not be trained on under the second one while it tests the first.
+    """
+    kept = {
+        image_digest(own.item(index)): known[number]
+        for memory in memories
+        for number, own in enumerate(memory.exemplars)
+        for index in range(len(own))
+    }
+    if not kept:
+        return images
+    found: dict[tuple[Label, Label], int] = {}
+    parts = [part and _without_kept(part, known, kept, found) for part in images]
+    train = parts[0]
+    assert train is not None
+    for (name, other), count in found.items():
+        if not len(train.select_classes([train.classes.index(name)])):
+            raise DataError(f"the class {name!r} has only images that are known as {other!r}. Give it others")
+        which = "1 image is" if count == 1 else f"{count:,} images are"
+        message = f"{name}: {which} known as {other} already and left out. Remove the wrong copies"
+        warnings.warn(message, CotransportWarning, stacklevel=4)
+    return Splits(train, parts[1])
+
+
+def _without_kept(
+    data: LabelledImages,
+    known: Sequence[Label],
+    kept: Mapping[bytes, Label],
+    found: dict[tuple[Label, Label], int],
+) -> LabelledImages:
+    """The images without those of new classes that are kept; these are counted in `found`."""
+    places: list[int] = []
+    for place, label in enumerate(data.labels.tolist()):
+        name = data.classes[label]
+        other = None if name in known else kept.get(image_digest(data.images.item(place)))
+        if other is None:
+            places.append(place)
+        else:
+            found[name, other] = found.get((name, other), 0) + 1
+    return data if len(places) == len(data) else data.take(torch.tensor(places, dtype=torch.int64))
 
 
 def divide(images: Splits, known: Sequence[Label], held_out: Memory, share: float) -> DataSet:

@@ -10,7 +10,7 @@ from cotransport.data import LabelledImages
 from cotransport.data.memory import Memory
 from cotransport.data.splits import Splits
 from cotransport.learner.first_network import choose_network, later_network
-from cotransport.learner.held_out import divide, merge_held_out, resized
+from cotransport.learner.held_out import divide, merge_held_out, resized, without_kept
 from cotransport.learner.lesson_settings import lesson_fit, lesson_settings
 from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.state import State
@@ -55,6 +55,8 @@ def prepare(
     is_gpu = processes_for(device).device.type != "cpu"
     state = None if before is None else before[0]
     known, kept, exemplars = ((), Memory(), 0) if state is None else (state.classes, state.held_out, len(state.memory))
+    if state is not None:
+        images = without_kept(images, known, state.held_out, state.memory)
     divided = divide(images, known, kept, held_out)
     fit = lesson_fit(None if before is None else before[1], chosen)
     if before is None:

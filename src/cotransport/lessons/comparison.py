@@ -27,6 +27,7 @@ from cotransport.lessons.records import (
     LessonReport,
     macro_accuracy,
     mean_accuracy,
+    parse_report,
 )
 from cotransport.model.store import ModelStore
 from cotransport.networks.calibration import fit_temperature
@@ -134,6 +135,9 @@ class Evaluation(NamedTuple):
 
     per_class: list[ClassAccuracy]
     confidence: Confidence
+    chosen_on: Confidence | None
+    """The answers to the held-out images after the lesson, on which the thresholds for `unknown` are chosen. None if
+    the version was saved without a lesson."""
 
 
 def evaluate(
@@ -159,7 +163,9 @@ def evaluate(
         for number, name in enumerate(snapshot.classes)
         if len(own := right[test.labels == number])
     ]
-    return Evaluation(found, measure_confidence(predictor.calibrated(scores), test.labels))
+    confidence = measure_confidence(predictor.calibrated(scores), test.labels)
+    report = parse_report(snapshot.metrics, str(folder)) if snapshot.metrics else None
+    return Evaluation(found, confidence, None if report is None else report.confidence)
 
 
 def _percent(right: Tensor) -> float | None:

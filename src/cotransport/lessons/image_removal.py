@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -24,6 +25,8 @@ from cotransport.model.store import ModelStore
 from cotransport.settings.sections import Fit
 from cotransport.system.files import AnyPath, storage_errors
 
+SIMILAR = 10.0
+"""Mean difference of pixels, from 0 to 255, up to which two images may be versions of the same one."""
 _ID = re.compile(r"[0-9a-f]{8,64}")
 _CHUNK = 256
 
@@ -144,13 +147,15 @@ class _Pool:
             closest += [(distance, digest) for digest, distance in distances.items()]
         if not same:
             hint = ""
-            if closest:
-                distance, digest = min(closest)
+            distance, digest = min(closest, default=(math.inf, b""))
+            if distance <= SIMILAR:
                 hint = (
                     f". The most similar one is {image_id(digest)}: its pixels differ by {distance:.1f} of "
                     "255 on average. If this is the image, give its id"
                 )
-            raise ModelError(f"{path}: not among the images in {self._path}{hint}")
+            raise ModelError(
+                f"{path}: not among the images in {self._path}, though versions may have learned from it{hint}"
+            )
         return sorted(same)
 
     def _distances(self, square: Pixels, size: int, fit: Fit) -> Mapping[bytes, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import torch
 
@@ -10,6 +11,7 @@ from cotransport.data import LabelledImages, Source, open_source, prefer_folder
 from cotransport.errors import ConfigError, CotransportWarning, DataError
 from cotransport.learner.lesson_settings import fit_of
 from cotransport.lessons.options import LessonOptions
+from cotransport.model.folder import MANIFEST
 from cotransport.model.snapshot import Snapshot
 from cotransport.settings.sections import Data
 from cotransport.settings.validation import validated
@@ -21,6 +23,8 @@ def open_lesson_source(data: str, image_size: int | None, options: LessonOptions
         raise ConfigError(
             "data.image_size: a model's image size never changes. Give it with --image-size when you create the model"
         )
+    if (Path(data) / MANIFEST).is_file():
+        raise ConfigError(f"{data}: a model, not images. The command takes the model first: learn MODEL DATA")
     settings = {**options.data, "source": prefer_folder(data), "image_size": image_size}
     source = open_source(validated(Data, settings, "data"))
     _ = source.classes

@@ -109,6 +109,17 @@ class Confidence(_Record):
         """What the lowest threshold does from which on this share of the answers is right; None if there is none."""
         return next((one for one in self.curve() if one.right >= 100 * at_least - ROUNDING), None)
 
+    def at(self, threshold: float) -> Choice:
+        """What a threshold does that was chosen on other images. Without any answer, none is wrong.
+
+        >>> Confidence(right=[0.3, 0.6], wrong=[0.4, 0.7]).at(0.5)
+        Choice(threshold=0.5, answered=50.0, right=50.0)
+        """
+        answers = self._answers()
+        given = [is_right for probability, is_right in answers if probability >= threshold]
+        right = 100 * sum(given) / len(given) if given else 100.0
+        return Choice(threshold, 100 * len(given) / len(answers) if answers else 0.0, right)
+
     def _answers(self) -> list[tuple[float, bool]]:
         return sorted([(one, True) for one in self.right] + [(one, False) for one in self.wrong])
 

@@ -97,6 +97,8 @@ class ModelFolder:
         if self.path.exists() and not self.exists:
             self._check_ours()
         is_new = not self.path.exists()
+        if is_new:
+            self._check_not_inside()
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.path / LOCK)
@@ -112,6 +114,12 @@ class ModelFolder:
             raise
         finally:
             lock.release()
+
+    def _check_not_inside(self) -> None:
+        """Raise an error if a new model would be made inside another one."""
+        for parent in self.path.absolute().parents:
+            if (parent / MANIFEST).is_file() and (parent / VERSIONS).is_dir():
+                raise ModelError(f"{self.path}: inside the model {parent}. Give that model, or a folder outside of it")
 
     def _remove_if_unused(self) -> None:
         """Remove the folder if it contains nothing but the lock."""
