@@ -246,7 +246,10 @@ class TestPredict:
 
     def test_a_share_of_right_answers_is_a_percentage(self, model: Command) -> None:
         code, printed = model("predict", "model", "first", "--unknown", "--at-least", "120")
-        assert (code, "give a percentage above 0, and at most 100" in printed) == (2, True)
+        assert (code, "give a percentage above 1, and at most 100" in printed) == (2, True)
+        assert model("predict", "model", "first", "--unknown", "--at-least", "0.95")[0] == 2
+        code, printed = model("predict", "model", "first", "--at-least", "95")
+        assert (code, "--at-least sets the threshold of --unknown" in printed) == (2, True)
 
     def test_files_folders_and_patterns(self, model: Command) -> None:
         one = next(Path("first").rglob("*.png"))
@@ -350,7 +353,7 @@ class TestEvaluate:
             for name, images, after in (("cat", 6, 100.0), ("dog", 4, 50.0))
         ]
         sure = Confidence(right=[0.9], wrong=[])
-        monkeypatch.setattr("cotransport.lessons.comparison.evaluate", lambda *_, **__: Evaluation(two, sure))
+        monkeypatch.setattr("cotransport.lessons.comparison.evaluate", lambda *_, **__: Evaluation(two, sure, sure))
         assert "80.0 % of 10 images (75.0 % if every class counts the same)" in cotransport("evaluate", "model")[1]
         found = json.loads(cotransport("evaluate", "model", "--json")[1])
         assert (found["accuracy"], found["macro_accuracy"]) == (80, 75)
