@@ -192,7 +192,8 @@ class TestTrial:
         """The classifier on the frozen network is made useless."""
         monkeypatch.setattr(choice, "_discriminant", lambda features, labels, others: labels[: len(others)] * 0)
         heard, data = Heard(), photographs(tmp_path / "p", 120)
-        learn(tmp_path / "m", data, LessonOptions({"schedule": {"epochs": 4}}, device=CPU), listener=heard)
+        chosen = {"schedule": {"epochs": 4}, "augmentation": {"policy": "basic"}}
+        learn(tmp_path / "m", data, LessonOptions(chosen, device=CPU), listener=heard)
         assert "a network trained from scratch" in heard.notes[0]
         assert "so the model is trained from scratch" in heard.notes[0]
         assert facts(tmp_path / "m")[0] == "fast"
