@@ -151,7 +151,7 @@ def test_quiet_and_verbose_exclude_each_other(command: Command) -> None:
 
 def test_a_quiet_prediction_leaves_the_threshold_out(command: Command) -> None:
     command(*LEARN)
-    asked = ("predict", "model", "first", "--unknown", "--at-least", "1")
+    asked = ("predict", "model", "first", "--unknown", "--at-least", "2")
     assert "unknown: below" in command(*asked)[1]
     code, printed = command(*asked, "--quiet")
     assert (code, "unknown: below" in printed) == (0, False)
