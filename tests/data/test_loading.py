@@ -79,13 +79,14 @@ class TestStorage:
         assert str(caught.value).startswith("c.png: damaged or truncated image")
         assert "\n" not in str(caught.value)
 
-    def test_an_error_lists_several_wrong_images(self) -> None:
+    @pytest.mark.parametrize("size", [4, 100])
+    def test_an_error_lists_several_wrong_images(self, size: int) -> None:
         items = [Encoded(b"nonsense", f"{number}.png") for number in range(30)]
         with pytest.raises(DataError) as caught:
-            images_from(items[:2], 4)
+            images_from(items[:2], size)
         assert str(caught.value).startswith("2 images cannot be used:\n  0.png: not an image")
         with pytest.raises(DataError) as caught:
-            images_from(items, 4)
+            images_from(items, size)
         assert str(caught.value).startswith("30 images cannot be used, such as:\n")
         assert str(caught.value).count("\n") == 20
 

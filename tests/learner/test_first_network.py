@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +13,18 @@ import torch
 from PIL import Image
 
 from cotransport import IncrementalClassifier
-from cotransport.data import LabelledImages
+from cotransport.data import LabelledImages, open_source
 from cotransport.errors import ConfigError
 from cotransport.learner import choice, first_network
-from cotransport.learner.choice import Trial, may_suit
+from cotransport.learner.choice import Candidate, Trial, Way, best_way, may_suit, try_networks
+from cotransport.learner.first_network import NetworkChoice, choose_network
 from cotransport.lessons.options import LessonOptions
 from cotransport.networks.efficientnet_lite import is_installed
-from cotransport.settings.sections import Backbone, Device, View
+from cotransport.settings.sections import Backbone, Data, Device, View
+from cotransport.training.feature_cache import FeatureCache
 from cotransport.training.listener import NullListener
 from tests.conftest import blobs
+from tests.learner.helpers import learner_settings
 from tests.lessons.helpers import StopAfterAnEpoch, Stopped, learn, write
 from tests.networks.libraries.helpers import hub_cache, install_timm, publish_on_timms_hub
 
@@ -54,6 +59,15 @@ def photographs(folder: Path, images: int, side: int = 72, first: int = 0) -> Pa
     return folder
 
 
+def plain_squares(folder: Path, images: int) -> Path:
+    """Red images and blue ones."""
+    for number in range(images):
+        path = folder / f"class {number % 2}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (64, 64), [(200, number, 0), (0, number, 200)][number % 2]).save(path)
+    return folder
+
+
 def facts(model: Path) -> tuple[str, str, bool, int]:
     clf = IncrementalClassifier.load(model, device=CPU)
     settings = clf.settings_
@@ -73,8 +87,9 @@ def verdict(monkeypatch: pytest.MonkeyPatch, trial: Trial | None) -> list[Labell
     return tried
 
 
-SCRATCH = Trial(50, 0.5, 0.7, prefers_scratch=True)
-FIXED = Trial(50, 0.95, None, prefers_scratch=False)
+SCRATCH = Trial(50, {"frozen": 0.5, "from scratch": 0.7}, "from scratch")
+TUNED = Trial(50, {"frozen": 0.5, "from scratch": 0.7, "fine-tuned": 0.8}, "fine-tuned")
+FIXED = Trial(50, {"frozen": 0.95}, "frozen")
 SHORT = {"schedule": {"epochs": 1}}
 
 
@@ -170,13 +185,8 @@ def test_without_the_weights_users_are_told_of_them(tmp_path: Path, monkeypatch:
 @installed
 class TestTrial:
     def test_a_network_that_recognises_the_images_is_not_compared(self, tmp_path: Path) -> None:
-        """All images of a class are the same."""
-        for number in range(120):
-            path = tmp_path / "p" / f"class {number % 2}" / f"{number}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.new("RGB", (64, 64), [(200, number, 0), (0, number, 200)][number % 2]).save(path)
         heard = Heard()
-        learn(tmp_path / "m", tmp_path / "p", LessonOptions(device=CPU), listener=heard)
+        learn(tmp_path / "m", plain_squares(tmp_path / "p", 120), LessonOptions(device=CPU), listener=heard)
         assert heard.notes == ["a trial on 22 of the training images: efficientnet-lite0, frozen, recognises 100.0 %"]
         assert heard.passes[-1][0] == heard.passes[-1][1]
 
@@ -194,9 +204,74 @@ class TestTrial:
         heard, data = Heard(), photographs(tmp_path / "p", 120)
         chosen = {"schedule": {"epochs": 4}, "augmentation": {"policy": "basic"}}
         learn(tmp_path / "m", data, LessonOptions(chosen, device=CPU), listener=heard)
-        assert "a network trained from scratch" in heard.notes[0]
-        assert "so the model is trained from scratch" in heard.notes[0]
+        assert re.search(r"; a network trained from scratch [\d.]+ %; so the model is trained", heard.notes[0])
         assert facts(tmp_path / "m")[0] == "fast"
+
+    def test_fine_tuning_can_be_tried(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(choice, "GOOD_ENOUGH", 2.0)
+        train, _ = open_source(Data(source=str(plain_squares(tmp_path / "p", 100)))).splits()
+        schedule = {"epochs": 3, "batch_size": 16, "learning_rate": 0.02}
+        settings = learner_settings("replay", "efficientnet-lite0", schedule=schedule)
+        tuned, features = Candidate(settings, 32), FeatureCache(View())
+        trial = try_networks(train, replace(settings, freeze_backbone=True), {"fine-tuned": tuned}, features=features)
+        assert trial is not None
+        assert trial.shares.keys() == {"frozen", "fine-tuned"}
+        assert trial.shares["fine-tuned"] > 0.9
+
+
+@pytest.mark.parametrize(("is_gpu", "tried"), [(False, ["from scratch"]), (True, ["from scratch", "fine-tuned"])])
+def test_fine_tuning_is_tried_on_a_gpu(is_gpu: bool, tried: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, Candidate]] = []
+    monkeypatch.setattr(first_network, "may_suit", lambda _: True)
+    monkeypatch.setattr(first_network, "try_networks", lambda _, __, others, **___: given.append(others) or TUNED)
+    heard = Heard()
+    found = choose_network(blobs(2, 4), {}, CPU, None, is_gpu=is_gpu, listener=heard)
+    assert list(given[0]) == tried
+    assert found == NetworkChoice(224, {"backbone": "efficientnet-lite0"}, is_fine_tuned=True)
+    assert heard.notes == [
+        "a trial on 50 of the training images: efficientnet-lite0, frozen, recognises 50.0 %; a network trained from "
+        "scratch 70.0 %; efficientnet-lite0, fine-tuned, 80.0 %; so it is fine-tuned"
+    ]
+    if is_gpu:
+        settings, side = given[0]["fine-tuned"]
+        assert (side, settings.freeze_backbone, settings.schedule.epochs) == (224, False, 5)
+
+
+def recognised(*images: int) -> torch.Tensor:
+    return torch.isin(torch.arange(100), torch.tensor(images))
+
+
+@pytest.mark.parametrize(
+    ("right", "best"),
+    [
+        ({"frozen": recognised(*range(90))}, "frozen"),
+        # 9 gained, none lost: 9 > sqrt(9); 13 gained and 5 lost: 8 > sqrt(18), with fewer right answers
+        ({"frozen": recognised(*range(50)), "from scratch": recognised(*range(59))}, "from scratch"),
+        ({"frozen": recognised(*range(50)), "from scratch": recognised(*range(5, 63))}, "from scratch"),
+        (
+            {
+                "frozen": recognised(*range(50)),
+                "from scratch": recognised(*range(59)),
+                "fine-tuned": recognised(*range(60)),
+            },
+            "fine-tuned",
+        ),
+        (
+            {
+                "frozen": recognised(*range(50)),
+                "from scratch": recognised(*range(60)),
+                "fine-tuned": recognised(*range(59)),
+            },
+            "from scratch",
+        ),
+        # one gained: 1 > sqrt(1) is false; 20 gained and 14 lost: 6 > sqrt(34) is true, 19 and 14 is not
+        ({"frozen": recognised(*range(50)), "from scratch": recognised(*range(51))}, "frozen"),
+        ({"frozen": recognised(*range(50)), "from scratch": recognised(*range(14, 70))}, "from scratch"),
+        ({"frozen": recognised(*range(50)), "from scratch": recognised(*range(14, 69))}, "frozen"),
+    ],
+)
+def test_another_network_must_be_better_by_more_than_chance(right: dict[Way, torch.Tensor], best: Way) -> None:
+    assert best_way(right) == best
 
 
 class TestAnotherLibrarysNetwork:

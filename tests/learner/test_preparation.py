@@ -7,10 +7,11 @@ from torch import nn
 
 from cotransport.data.splits import Splits
 from cotransport.learner import first_network
-from cotransport.learner.choice import may_suit
+from cotransport.learner.choice import Way, may_suit
+from cotransport.learner.first_network import way_of
 from cotransport.learner.learning import learned
 from cotransport.learner.preparation import prepare, with_held_out
-from cotransport.settings.sections import Device
+from cotransport.settings.sections import Backbone, Device
 from cotransport.training.feature_cache import digests_of
 from cotransport.training.listener import NullListener
 from tests.conftest import blobs
@@ -39,9 +40,16 @@ def test_a_later_lesson_keeps_the_network_and_gets_a_schedule(two_tasks: Tasks) 
     assert len(lesson.test) == 0
 
 
-@pytest.mark.parametrize(("was_frozen", "expected"), [(True, True), (False, False)])
+@pytest.mark.parametrize(
+    ("decided", "name", "is_frozen"),
+    [
+        ("frozen", "efficientnet-lite0", True),
+        ("fine-tuned", "efficientnet-lite0", False),
+        ("from scratch", "fast", False),
+    ],
+)
 def test_what_was_decided_before_is_not_decided_again(
-    was_frozen: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+    decided: Way, name: str, is_frozen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(first_network, "may_suit", lambda _: True)
     monkeypatch.setattr(first_network, "try_networks", None)
@@ -53,9 +61,12 @@ def test_what_was_decided_before_is_not_decided_again(
         held_out=0.0,
         device=CPU,
         listener=NullListener(),
-        was_frozen=was_frozen,
+        decided=decided,
     )
-    assert lesson.settings.freeze_backbone == expected
+    backbone = lesson.settings.backbone
+    assert isinstance(backbone, Backbone)
+    assert (backbone.name, lesson.settings.freeze_backbone) == (name, is_frozen)
+    assert way_of(lesson.settings.plain()) == decided
 
 
 def test_features_of_kept_images_alone_are_kept(two_tasks: Tasks) -> None:

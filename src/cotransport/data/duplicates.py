@@ -13,6 +13,7 @@ import torch
 from cotransport.data import Images, LabelledImages, PixelImages
 from cotransport.data.decoding import Encoded, Item, whole_image
 from cotransport.data.fingerprint import image_digest
+from cotransport.data.loading import raise_image_errors
 from cotransport.data.splits import Splits
 from cotransport.data.workers import decode_slices, default_workers, in_chunks
 from cotransport.errors import CotransportWarning, DataError
@@ -42,14 +43,10 @@ def without_copies(images: Splits) -> Splits:
             continue
         kept: list[int] = []
         for index, digest in enumerate(_digests(part.images, by_pixels=by_pixels)):
-            place = _Place(part, index)
-            twin = None
-            if digest is not None:  # otherwise it cannot be decoded, which is reported when it is used
-                alike = seen.setdefault(digest, [])
-                twin = next((one for one in alike if one.is_same(place)), None)
-                if twin is None:
-                    alike.append(place)
+            place, alike = _Place(part, index), seen.setdefault(digest, [])
+            twin = next((one for one in alike if one.is_same(place)), None)
             if twin is None:
+                alike.append(place)
                 kept.append(index)
                 continue
             copies += 1
@@ -93,19 +90,20 @@ class _Place:
             return False
 
 
-def _digests(images: Images, *, by_pixels: bool) -> Iterator[bytes | None]:
-    """A digest of each image that its copies share; None for an image that cannot be decoded.
+def _digests(images: Images, *, by_pixels: bool) -> Iterator[bytes]:
+    """A digest of each image that its copies share.
 
-    by_pixels : whether encoded images are decoded, so that copies in other formats are found too.
+    by_pixels : whether encoded images are decoded, so that copies in other formats are found too. An error then lists
+        those that cannot be decoded, after the last digest.
     """
     if isinstance(images, PixelImages) or not by_pixels:
         yield from (image_digest(images.item(index)) for index in range(len(images)))
         return
     chunks, workers = in_chunks(len(images), _CHUNK), default_workers(len(images))
-    unreadable: set[int] = set()
-    for rows, squares in decode_slices(images.item, SIDE, chunks, 1.0, workers, lambda index, _: unreadable.add(index)):
-        for place, square in zip(range(rows.start, rows.stop), squares.numpy(), strict=True):
-            yield None if place in unreadable else image_digest(square)
+    errors: list[DataError] = []
+    for _, squares in decode_slices(images.item, SIDE, chunks, 1.0, workers, lambda _, error: errors.append(error)):
+        yield from (image_digest(square) for square in squares.numpy())
+    raise_image_errors(errors)
 
 
 def _warn(copies: int, contradictions: Sequence[tuple[str, str]]) -> None:

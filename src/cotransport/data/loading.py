@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -42,9 +42,7 @@ def images_from_parts(parts: Sequence[Sequence[Item]], size: int | None, fit: Fi
         size = _natural_size(parts[0])
     if fits_memory(sum(len(items) for items in parts), size):
         return [PixelImages(decode_squares(items, size, fit)) for items in parts]
-    for items in parts:
-        for index in evenly_spaced(len(items), HEADERS):
-            image_size(items[index])
+    raise_image_errors([error for items in parts for error in _header_errors(items)])
     return [EncodedImages.of(items, size) for items in parts]
 
 
@@ -75,12 +73,26 @@ def decode_squares(items: Sequence[Item], size: int, fit: Fit = "crop") -> Tenso
         items.__getitem__, size, chunks, 1.0, workers, lambda _, error: errors.append(error), fit
     ):
         pixels[rows] = squares
-    if len(errors) > 1:
+    raise_image_errors(errors)
+    return pixels
+
+
+def raise_image_errors(errors: Sequence[DataError]) -> None:
+    """Raise one error for all images that cannot be used, if there are some."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
         some = "".join(f"\n  {error}" for error in errors[:NAMED])
         raise DataError(f"{len(errors)} images cannot be used{', such as' if len(errors) > NAMED else ''}:{some}")
-    if errors:
-        raise errors[0]
-    return pixels
+
+
+def _header_errors(items: Sequence[Item]) -> Iterator[DataError]:
+    """The errors of images whose headers cannot be read."""
+    for index in evenly_spaced(len(items), HEADERS):
+        try:
+            image_size(items[index])
+        except DataError as error:
+            yield error
 
 
 def outside_centre(images: Images) -> float:

@@ -1,13 +1,15 @@
-"""Which network suits some images: a pretrained one that stays fixed, or one that is trained from scratch.
+"""Which network suits some images: a pretrained one, frozen or fine-tuned, or one that is trained from scratch.
 
-A trial on a part of the training images decides. Nothing is trained if the pretrained network is good enough.
+A trial on a part of the training images decides. Nothing is trained if the frozen network is good enough.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from itertools import permutations
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -39,17 +41,28 @@ FEWEST_TESTED = 20
 GOOD_ENOUGH = 0.9
 """Share of right answers from which on no other network is tried."""
 TRIAL_IMAGES = 40_000
-"""Images that the network from scratch sees in a trial, at most, each as often as it is seen."""
+"""Images that a trained network sees in a trial, at most, counted in every epoch."""
+Way: TypeAlias = Literal["frozen", "fine-tuned", "from scratch"]
+"""A way to get a network: a pretrained one as it is, a pretrained one that is trained further, or a new one."""
+
+
+class Candidate(NamedTuple):
+    """A network that is trained in a trial."""
+
+    settings: LearnerSettings
+    side: int
+    """Side of the images that it sees."""
 
 
 class Trial(NamedTuple):
-    """The shares of right answers of both networks on the same images."""
+    """The result of a trial."""
 
     images: int
-    fixed: float
-    scratch: float | None
-    """None if it was not tried."""
-    prefers_scratch: bool
+    """Number of images that were tested."""
+    shares: Mapping[Way, float]
+    """The share of right answers in each way that was tried, on the same images."""
+    best: Way
+    """The way to choose."""
 
 
 def may_suit(data: LabelledImages) -> bool:
@@ -59,40 +72,62 @@ def may_suit(data: LabelledImages) -> bool:
 
 def try_networks(
     data: LabelledImages,
-    fixed: LearnerSettings,
-    scratch: LearnerSettings,
+    frozen: LearnerSettings,
+    others: Mapping[Way, Candidate],
     *,
-    scratch_side: int,
     features: FeatureCache,
     control: TrainingControl = TrainingControl(),
 ) -> Trial | None:
-    """Try both networks on a part of the images; None if there are too few images to tell.
+    """Try networks on a part of the images; None if there are too few images to tell.
 
     data : training images. None of them may be used to test what is learned later.
-    fixed, scratch : the settings of both classifiers.
-    scratch_side : side of the images that the network from scratch sees.
+    frozen : the settings of the classifier on the frozen network.
+    others : networks that are trained if the frozen one is not good enough.
     features : gets the features of all images, so that they need not be computed again.
     """
     part = _part(data)
     if part is None:
         return None
     train, test = part
-    seen = replace(data, images=resize(data.images, PRETRAINED_SIDE, fixed.prediction.fit))
-    network = new_network(fixed, TaskData(seen, None, 0, len(data.classes), fixed.loss), None, 0)
-    vectors = features.features(place(network, fixed.device), seen.images, fixed.device, progress=control.features)
-    right = _discriminant(vectors[train], data.labels[train], vectors[test]) == data.labels[test]
-    share = float(right.double().mean())
-    if share >= GOOD_ENOUGH:
-        return Trial(len(test), share, None, prefers_scratch=False)
-    small = replace(data, images=resize(data.images, scratch_side, scratch.prediction.fit))
-    seen_once = train[evenly_spaced(len(train), TRIAL_IMAGES)]
-    changes = {"epochs": min(scratch.schedule.epochs, TRIAL_IMAGES // len(seen_once)), "seconds_per_task": None}
-    short = replace(scratch, schedule=scratch.schedule.model_copy(update=changes))
-    state = learned(None, small.take(seen_once), short, control=TrainingControl(listener=control.listener))
-    others = Predictor(state, short).decision(small.images.take(test)).argmax(dim=1) == data.labels[test]
-    gained, lost = int((others & ~right).sum()), int((right & ~others).sum())
-    is_better = gained - lost > math.sqrt(gained + lost)  # more than one deviation of the difference
-    return Trial(len(test), share, float(others.double().mean()), prefers_scratch=is_better)
+    seen = replace(data, images=resize(data.images, PRETRAINED_SIDE, frozen.prediction.fit))
+    network = new_network(frozen, TaskData(seen, None, 0, len(data.classes), frozen.loss), None, 0)
+    vectors = features.features(place(network, frozen.device), seen.images, frozen.device, progress=control.features)
+    right: dict[Way, Tensor] = {}
+    right["frozen"] = _discriminant(vectors[train], data.labels[train], vectors[test]) == data.labels[test]
+    if _share(right["frozen"]) < GOOD_ENOUGH:
+        for way, candidate in others.items():
+            right[way] = _trained_answers(data, train, test, candidate, control) == data.labels[test]
+    return Trial(len(test), {way: _share(own) for way, own in right.items()}, best_way(right))
+
+
+def best_way(right: Mapping[Way, Tensor]) -> Way:
+    """The way to choose: the frozen network, unless another is better by more than one deviation of the difference.
+
+    right : which of the same images each network recognises.
+    """
+
+    def is_better(way: Way) -> bool:
+        gained, lost = (int((one & ~other).sum()) for one, other in permutations((right[way], right["frozen"])))
+        return gained - lost > math.sqrt(gained + lost)
+
+    return max(filter(is_better, right), key=lambda way: _share(right[way]), default="frozen")
+
+
+def _trained_answers(
+    data: LabelledImages, train: Tensor, test: Tensor, candidate: Candidate, control: TrainingControl
+) -> Tensor:
+    """The classes that a network predicts for some images after a short training on others."""
+    settings, side = candidate
+    images = replace(data, images=resize(data.images, side, settings.prediction.fit))
+    chosen = train[evenly_spaced(len(train), TRIAL_IMAGES)]
+    changes = {"epochs": min(settings.schedule.epochs, TRIAL_IMAGES // len(chosen)), "seconds_per_task": None}
+    short = replace(settings, schedule=settings.schedule.model_copy(update=changes))
+    state = learned(None, images.take(chosen), short, control=TrainingControl(listener=control.listener))
+    return Predictor(state, short).decision(images.images.take(test)).argmax(dim=1)
+
+
+def _share(right: Tensor) -> float:
+    return float(right.double().mean())
 
 
 def _part(data: LabelledImages) -> tuple[Tensor, Tensor] | None:

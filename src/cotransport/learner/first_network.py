@@ -8,7 +8,16 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from cotransport.data import LabelledImages
-from cotransport.learner.choice import PRETRAINED, PRETRAINED_SIDE, SMALLEST_SIDE, Trial, may_suit, try_networks
+from cotransport.learner.choice import (
+    PRETRAINED,
+    PRETRAINED_SIDE,
+    SMALLEST_SIDE,
+    Candidate,
+    Trial,
+    Way,
+    may_suit,
+    try_networks,
+)
 from cotransport.learner.lesson_settings import is_pretrained, lesson_settings, named_backbone
 from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.suggestions import largest_side, suggest
@@ -42,7 +51,7 @@ def choose_network(
     train: LabelledImages,
     chosen: Mapping[str, Any],
     device: Device,
-    was_frozen: bool | None,
+    decided: Way | None,
     *,
     is_gpu: bool,
     listener: Listener,
@@ -51,8 +60,7 @@ def choose_network(
 
     train : training images in their own size.
     chosen : the user's settings. A trial decides only what they leave open.
-    was_frozen : whether the backbone was frozen when the same lesson was started before; None if it was not. What was
-        decided then is not decided again.
+    decided : what was decided when the same lesson was started before, and is not decided again; None if it was not.
     """
     size: int | None = chosen.get("image_size")
     is_module = isinstance(chosen.get("backbone"), nn.Module)
@@ -73,37 +81,51 @@ def choose_network(
     )
     if wants_pretrained or size is not None or _needs_fixed_features(chosen):
         return pretrained
-    if was_frozen is not None:
-        return pretrained if was_frozen else own
-    return _choose_by_trial(train, chosen, device, own, pretrained, is_gpu=is_gpu, listener=listener)
+    tuned = NetworkChoice(seen.image_size, {"backbone": PRETRAINED, **seen.suggestion}, is_fine_tuned=True)
+    choices: dict[Way, NetworkChoice] = {"frozen": pretrained, "from scratch": own, "fine-tuned": tuned}
+    if decided is not None:
+        return choices[decided]
+    return _choose_by_trial(train, chosen, device, choices, is_gpu=is_gpu, listener=listener)
+
+
+def way_of(settings: Mapping[str, Any]) -> Way:
+    """How the network of a new model was chosen, by the settings of its first lesson as plain values."""
+    if settings["freeze_backbone"]:
+        return "frozen"
+    return "fine-tuned" if is_pretrained(settings["backbone"]) else "from scratch"
 
 
 def _choose_by_trial(
     train: LabelledImages,
     chosen: Mapping[str, Any],
     device: Device,
-    own: NetworkChoice,
-    pretrained: NetworkChoice,
+    choices: Mapping[Way, NetworkChoice],
     *,
     is_gpu: bool,
     listener: Listener,
 ) -> NetworkChoice:
-    usual = suggest(train, 0, is_gpu=is_gpu)
-    frozen = lesson_settings(None, chosen, {**usual, **pretrained.suggestion}, device)
+    """The choice that a trial prefers. Fine-tuning is tried on a GPU only: without one, a trial would take too long."""
+
+    def settings(way: Way) -> LearnerSettings:
+        choice = choices[way]
+        usual = suggest(train, 0, is_gpu=is_gpu, is_fine_tuned=choice.is_fine_tuned)
+        return lesson_settings(None, chosen, {**usual, **choice.suggestion}, device)
+
+    frozen = settings("frozen")
     features = FeatureCache(frozen.prediction.view)
+    ways: tuple[Way, ...] = ("from scratch", "fine-tuned") if is_gpu else ("from scratch",)
     trial = try_networks(
         train,
         frozen,
-        lesson_settings(None, chosen, usual, device),
-        scratch_side=own.image_size,
+        {way: Candidate(settings(way), choices[way].image_size) for way in ways},
         features=features,
         control=TrainingControl(listener=listener.trial, features=listener.features),
     )
-    if trial is not None:
-        listener.note(_verdict(trial))
-        if trial.prefers_scratch:
-            return own
-    return pretrained._replace(features=features)
+    if trial is None:
+        return choices["frozen"]._replace(features=features)
+    listener.note(_verdict(trial))
+    best = choices[trial.best]
+    return best._replace(features=features) if trial.best == "frozen" else best
 
 
 def later_network(settings: LearnerSettings, image_size: int, chosen: Mapping[str, Any]) -> NetworkChoice:
@@ -149,8 +171,18 @@ def _method_for_fixed_features(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 def _verdict(trial: Trial) -> str:
     """The result of a trial in a sentence."""
-    found = f"{PRETRAINED}, frozen, recognises {100 * trial.fixed:.1f} %"
-    if trial.scratch is not None:
-        better = "so the model is trained from scratch" if trial.prefers_scratch else "so the frozen one is used"
-        found += f"; a network trained from scratch recognises {100 * trial.scratch:.1f} %, {better}"
-    return f"a trial on {trial.images:,} of the training images: {found}"
+    names: dict[Way, str] = {
+        "frozen": f"{PRETRAINED}, frozen, recognises",
+        "from scratch": "a network trained from scratch",
+        "fine-tuned": f"{PRETRAINED}, fine-tuned,",
+    }
+    found = "; ".join(f"{names[way]} {100 * share:.1f} %" for way, share in trial.shares.items())
+    verdict = f"a trial on {trial.images:,} of the training images: {found}"
+    if len(trial.shares) == 1:
+        return verdict
+    outcomes: dict[Way, str] = {
+        "frozen": "so the frozen one is used",
+        "from scratch": "so the model is trained from scratch",
+        "fine-tuned": "so it is fine-tuned",
+    }
+    return f"{verdict}; {outcomes[trial.best]}"

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from cotransport.data import LabelledImages
 from cotransport.data.memory import Memory
 from cotransport.data.splits import Splits
+from cotransport.learner.choice import Way
 from cotransport.learner.first_network import choose_network, later_network
 from cotransport.learner.held_out import divide, merge_held_out, resized, without_kept
 from cotransport.learner.lesson_settings import lesson_fit, lesson_settings
@@ -42,7 +43,7 @@ def prepare(
     held_out: float,
     device: Device,
     listener: Listener,
-    was_frozen: bool | None = None,
+    decided: Way | None = None,
 ) -> Preparation:
     """Divide a lesson's images, and choose its settings.
 
@@ -50,7 +51,7 @@ def prepare(
     before : the state and settings so far; None before the first lesson.
     chosen : the user's settings. The others are suggested from the images.
     held_out : share of each new class that is held out; 0 for none.
-    was_frozen : whether the backbone was frozen when the same lesson was started before. It is not decided again.
+    decided : how the network was chosen when the same lesson was started before. It is not decided again.
     """
     is_gpu = processes_for(device).device.type != "cpu"
     state = None if before is None else before[0]
@@ -62,7 +63,7 @@ def prepare(
     if before is None:
         if (unseen := unseen_note(divided.train.images, fit)) is not None:
             listener.note(unseen)
-        network = choose_network(divided.train, chosen, device, was_frozen, is_gpu=is_gpu, listener=listener)
+        network = choose_network(divided.train, chosen, device, decided, is_gpu=is_gpu, listener=listener)
     else:
         network = later_network(before[1], before[0].image_size, chosen)
     train, test = (resized(part, network.image_size, fit) for part in divided)

@@ -19,6 +19,7 @@ from cotransport.data.fingerprint import fingerprint
 from cotransport.data.splits import Splits
 from cotransport.errors import ConfigError, CotransportWarning, ModelError, TrainingError
 from cotransport.jobs import Job, JobRecord
+from cotransport.learner.first_network import way_of
 from cotransport.learner.held_out import resized
 from cotransport.learner.learning import check_new_classes, learned
 from cotransport.learner.lesson_settings import lesson_fit
@@ -190,7 +191,7 @@ def _prepare(
         held_out=options.held_out,
         device=options.device,
         listener=listener,
-        was_frozen=unfinished.request["settings"]["freeze_backbone"] if unfinished and same else None,
+        decided=way_of(unfinished.request["settings"]) if unfinished and same else None,
     )
     settings, train, test, features = prepared
     seen = (part and resized(part, train.images.size, settings.prediction.fit) for part in images)
