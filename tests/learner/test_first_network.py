@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,16 @@ import torch
 from PIL import Image
 
 from cotransport import IncrementalClassifier
-from cotransport.data import LabelledImages, open_source
+from cotransport.data import LabelledImages
 from cotransport.errors import ConfigError
 from cotransport.learner import choice, first_network
-from cotransport.learner.choice import Candidate, Trial, Way, best_way, may_suit, try_networks
+from cotransport.learner.choice import Candidate, Trial, Way, best_way, may_suit
 from cotransport.learner.first_network import NetworkChoice, choose_network
 from cotransport.lessons.options import LessonOptions
 from cotransport.networks.efficientnet_lite import is_installed
-from cotransport.settings.sections import Backbone, Data, Device, View
-from cotransport.training.feature_cache import FeatureCache
+from cotransport.settings.sections import Backbone, Device, View
 from cotransport.training.listener import NullListener
 from tests.conftest import blobs
-from tests.learner.helpers import learner_settings
 from tests.lessons.helpers import StopAfterAnEpoch, Stopped, learn, write
 from tests.networks.libraries.helpers import hub_cache, install_timm, publish_on_timms_hub
 
@@ -206,17 +203,6 @@ class TestTrial:
         learn(tmp_path / "m", data, LessonOptions(chosen, device=CPU), listener=heard)
         assert re.search(r"; a network trained from scratch [\d.]+ %; so the model is trained", heard.notes[0])
         assert facts(tmp_path / "m")[0] == "fast"
-
-    def test_fine_tuning_can_be_tried(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(choice, "GOOD_ENOUGH", 2.0)
-        train, _ = open_source(Data(source=str(plain_squares(tmp_path / "p", 100)))).splits()
-        schedule = {"epochs": 3, "batch_size": 16, "learning_rate": 0.02}
-        settings = learner_settings("replay", "efficientnet-lite0", schedule=schedule)
-        tuned, features = Candidate(settings, 32), FeatureCache(View())
-        trial = try_networks(train, replace(settings, freeze_backbone=True), {"fine-tuned": tuned}, features=features)
-        assert trial is not None
-        assert trial.shares.keys() == {"frozen", "fine-tuned"}
-        assert trial.shares["fine-tuned"] > 0.9
 
 
 @pytest.mark.parametrize(("is_gpu", "tried"), [(False, ["from scratch"]), (True, ["from scratch", "fine-tuned"])])
