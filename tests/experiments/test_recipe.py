@@ -59,6 +59,8 @@ def test_a_bundled_recipe_may_be_extended(tmp_path: Path) -> None:
         ("extends: ./../{here}/loop.yaml\n", "extends itself"),
         ("extends: [digits]\n", "extends: give the name"),
         ("extends: nowhere\n", "nowhere: no such file"),
+        ('extends: "\\ud800"\n', "cannot be the path of a recipe"),
+        ('extends: "\\0"\n', "cannot be the path of a recipe"),
     ],
 )
 def test_wrong_values_of_extends(tmp_path: Path, text: str, message: str) -> None:

@@ -112,8 +112,8 @@ def soak_power(start: Path, folder: Path, seconds: float) -> Iterator[Tally]:
         for number in range(int(ended.text)):
             if time.monotonic() > end:
                 break
-            state = states / f"{number:05d}" / place.name
-            tally.add(f"state {number}", problem_after(ended, action, state, expected))
+            copy_of(states / f"{number:05d}" / place.name, place)
+            tally.add(f"state {number}", problem_after(ended, action, place, expected))
         show(tally, int(ended.text))
         yield tally
 

@@ -59,22 +59,24 @@ def copy_of(start: Path, place: Path) -> Path:
 
 def files(folder: Path) -> dict[str, str]:
     """Every file in a model folder with its checksum. Times, and checksums of files with times, are left out."""
-    found = {}
-    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"):
-        content = path.read_bytes()
-        if path.name == "metrics.json":
-            metrics = json.loads(content)
-            metrics.pop("times", None)
-            content = json.dumps(metrics).encode()
-        elif path.name == "manifest.json":
-            manifest = json.loads(content)
-            for version in manifest["versions"]:
-                version.pop("made")
-                version["files"].pop("metrics.json")
-            manifest.pop("checksum")
-            content = json.dumps(manifest).encode()
-        found[str(path.relative_to(folder))] = hashlib.sha256(content).hexdigest()
-    return found
+    found = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(folder)): hashlib.sha256(_without_times(path)).hexdigest() for path in found}
+
+
+def _without_times(path: Path) -> bytes:
+    content = path.read_bytes()
+    if path.suffix != ".json":
+        return content
+    try:
+        values = json.loads(content)
+    except ValueError:  # half a file, which the next writer removes
+        return content
+    for name in ("times", "checksum"):
+        values.pop(name, None)
+    for version in values.get("versions", []):
+        version.pop("made")
+        version["files"].pop("metrics.json")
+    return json.dumps(values).encode()
 
 
 def check_model(place: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import random
 import shutil
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +36,12 @@ def try_inputs(kind: str, model: Path, folder: Path, end: float, tally: Tally) -
     while time.monotonic() < end:
         chance, began, problem = random.Random(seed), time.monotonic(), None
         try:
-            own(chance, folder)
+            with contextlib.redirect_stdout(io.StringIO()):
+                own(chance, folder)
         except CotransportError:
             pass
-        except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
+        except Exception:
+            problem = traceback.format_exc()
         took = time.monotonic() - began
         if took > SLOWEST_SECONDS:
             problem = f"took {took:.0f} s"

@@ -1,15 +1,18 @@
 """Power cuts: everything that was not synced to the disk is lost.
 
-While a command runs undisturbed, its calls are recorded. Afterwards, what a disk would hold is laid out for every moment
-at which it may differ, in two ways: only synced entries of folders have reached the disk, or all of them have. The
-content of a file is what it was when it was last synced in both cases; a file that was never synced is empty.
+While a command runs undisturbed, its calls are recorded. After each call that matters, what a disk may hold is laid out
+in two ways: only synced entries of folders have reached it, or all of them have. In both, a file has the content that
+it had when it was last synced. A file that was never synced is empty.
 """
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
+
+Entries: TypeAlias = dict[int, dict[str, tuple[int, bool]]]
+"""The entries of folders, by inode: the name, the inode, and whether it is a folder."""
 
 
 @dataclass
@@ -18,8 +21,8 @@ class _Disk:
 
     content: dict[int, bytes] = field(default_factory=dict)
     """The synced content of files, by inode."""
-    entries: dict[Path, dict[str, tuple[int, bool]]] = field(default_factory=dict)
-    """The synced entries of folders: name, inode, and whether it is a folder."""
+    entries: Entries = field(default_factory=dict)
+    """The synced entries of folders."""
 
 
 def entries_of(folder: Path) -> dict[str, tuple[int, bool]]:
@@ -35,7 +38,7 @@ class Recorder:
         self.count = 0
         for path in [root, *root.rglob("*")]:
             if path.is_dir():
-                self._disk.entries[path] = entries_of(path)
+                self._disk.entries[path.lstat().st_ino] = entries_of(path)
             else:
                 self._disk.content[path.lstat().st_ino] = path.read_bytes()
 
@@ -44,31 +47,32 @@ class Recorder:
         if not done:
             return 0
         if call == "fsync" and path.is_dir():
-            self._disk.entries[path] = entries_of(path)
+            self._disk.entries[path.lstat().st_ino] = entries_of(path)
         elif call == "fsync" and path.is_file():
             self._disk.content[path.lstat().st_ino] = path.read_bytes()
+        elif call == "open" and not path.lstat().st_size:
+            self._disk.content.pop(path.lstat().st_ino, None)  # a new file, with the number of a removed one
         if call in {"fsync", "rename", "unlink", "rmdir", "mkdir"}:
-            for only_synced in (True, False):
-                self._lay_out(self._root, self._states / f"{self.count:05d}" / self._root.name, only_synced)
-                self.count += 1
+            inode = self._root.lstat().st_ino
+            self._lay_out(self._disk.entries, inode, self._next())
+            self._lay_out(self._present(), inode, self._next())
         return 0
 
-    def _lay_out(self, folder: Path, place: Path, only_synced: bool) -> None:
+    def _next(self) -> Path:
+        """A place for the next state."""
+        self.count += 1
+        return self._states / f"{self.count - 1:05d}" / self._root.name
+
+    def _present(self) -> Entries:
+        """The entries of all folders now."""
+        folders = [path for path in [self._root, *self._root.rglob("*")] if path.is_dir()]
+        return {path.lstat().st_ino: entries_of(path) for path in folders}
+
+    def _lay_out(self, entries: Entries, inode: int, place: Path) -> None:
+        """Write a folder with these entries. Files have their synced content."""
         place.mkdir(parents=True)
-        entries = self._disk.entries.get(folder, {}) if only_synced else entries_of(folder)
-        for name, (inode, is_folder) in entries.items():
+        for name, (own, is_folder) in entries.get(inode, {}).items():
             if is_folder:
-                self._lay_out(self._by_inode(folder / name, inode), place / name, only_synced)
+                self._lay_out(entries, own, place / name)
             else:
-                (place / name).write_bytes(self._disk.content.get(inode, b""))
-
-    def _by_inode(self, folder: Path, inode: int) -> Path:
-        """Where a folder is now, or was when it was synced: it may have been renamed since."""
-        if folder.exists() and folder.lstat().st_ino == inode:
-            return folder
-        return next((path for path in folder.parent.iterdir() if path.lstat().st_ino == inode), folder)
-
-
-def remove_state(states: Path, number: int) -> None:
-    """Free the space of a state."""
-    shutil.rmtree(states / f"{number:05d}", ignore_errors=True)
+                (place / name).write_bytes(self._disk.content.get(own, b""))

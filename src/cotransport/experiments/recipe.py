@@ -145,7 +145,13 @@ def _read_extended(path: Path, name: str, extending: tuple[Path, ...] = ()) -> d
 
     extending : the files whose `extends` led here. A file that extends itself is an error.
     """
-    if path.resolve() in extending:
+    try:
+        resolved = path.resolve()
+    except (ValueError, OSError, RuntimeError):  # characters that no path has, or links in a circle
+        raise ConfigError(
+            f"{name!r}: cannot be the path of a recipe. Give a file, or a bundled recipe's name"
+        ) from None
+    if resolved in extending:
         raise ConfigError(f"{path}: extends itself, through {', '.join(map(str, extending))}. Remove one `extends`")
     try:
         values = _read(path, name)
@@ -157,7 +163,7 @@ def _read_extended(path: Path, name: str, extending: tuple[Path, ...] = ()) -> d
     if not isinstance(base, str):
         raise ConfigError(f"{path}: extends: give the name of a bundled recipe or a YAML file, not {base!r}")
     base_path = bundled_recipes().get(base, path.parent / base)
-    inherited = _read_extended(base_path, base, (*extending, path.resolve()))
+    inherited = _read_extended(base_path, base, (*extending, resolved))
     for key in ("name", "description"):
         inherited.pop(key, None)
     return _merge(inherited, values)
