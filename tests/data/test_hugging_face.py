@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -312,3 +313,24 @@ class TestRealCifar100:
                 row = rows[index]
                 assert (part.images.item(index) == np.asarray(row["img"])).all()
                 assert part.labels[index] == row["fine_label"]
+
+
+@pytest.mark.usefixtures("hf_cache")
+@pytest.mark.parametrize(
+    "place",
+    ["https://example.invalid/train.parquet", "s3://bucket/train.parquet", "zip://a::https://example.invalid/b"],
+)
+def test_a_folder_that_refers_to_files_elsewhere_is_refused(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", None)  # a look-up would fail in another way
+    folder = parquet(tmp_path / "d", train=table([1, 2], [0, 1], ("cat", "dog")), test=table([3], [0], ("cat", "dog")))
+    card = f"---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path: {place}\n---\n"
+    (folder / "README.md").write_text(card)
+    with pytest.raises(DataError, match=re.escape(f"README.md: refers to {place!r}")):
+        load(folder)
+    (folder / "README.md").write_text(
+        card.replace(place, "data/train-*.parquet\n  - split: test\n    path: data/test-*.parquet")
+        + f"# From {place}\n"
+    )
+    assert len(load(folder).train) == 2

@@ -22,6 +22,7 @@ from cotransport.data.labels import Label, check_distinct
 from cotransport.data.loading import images_from_parts
 from cotransport.data.splits import TEST_SPLITS, Splits
 from cotransport.errors import CotransportWarning, DataError
+from cotransport.settings.safe_yaml import parse_yaml
 from cotransport.settings.sections import Augmentation, Data, Fit
 from cotransport.settings.validation import nearest
 
@@ -137,6 +138,8 @@ class HuggingFace:
     def _tables(self) -> Any:  # noqa: ANN401 (splits by name)
         import datasets
 
+        if self._folder is not None:
+            _check_stays_local(self._folder)
         with self._library_errors():
             if self._folder and any((self._folder / name).is_file() for name in _SAVED_TO_DISK):
                 tables = datasets.load_from_disk(self._location)
@@ -195,8 +198,8 @@ class HuggingFace:
         shown, offline = not datasets.are_progress_bars_disabled(), datasets.config.HF_HUB_OFFLINE
         datasets.disable_progress_bars()
         try:
-            if self._folder is None and not self._hub_answers:
-                datasets.config.HF_HUB_OFFLINE = True  # a downloaded copy can still be used
+            if self._folder is not None or not self._hub_answers:
+                datasets.config.HF_HUB_OFFLINE = True  # a downloaded copy of a data set on the hub can still be used
             yield
         except DataError:
             raise
@@ -224,6 +227,37 @@ class HuggingFace:
     @property
     def _not_found(self) -> str:
         return "" if self._folder else "no such folder (nor under COTRANSPORT_DATA), and not found on the hub: "
+
+
+def _check_stays_local(folder: Path) -> None:
+    """Raise an error if the description of a data set in a folder names files elsewhere, such as on a web server."""
+    card = folder / "README.md"
+    if not card.is_file():
+        return
+    try:
+        text = card.read_text(encoding="utf-8", errors="replace")
+        front = re.match(r"---\s*\n(.*?)\n---\s*(\n|$)", text, re.DOTALL)
+        values = None if front is None else parse_yaml(front[1])
+    except (OSError, ValueError) as error:
+        raise DataError(f"{card}: cannot be read ({error}). Correct or remove it") from None
+    remote = next((text for text in _texts(values) if "://" in text or "::" in text), None)
+    if remote is not None:
+        raise DataError(
+            f"{card}: refers to {remote!r}, but a data set in a folder is read from this folder alone. Remove the "
+            "reference, or download the files into the folder"
+        )
+
+
+def _texts(values: object) -> Iterator[str]:
+    """All strings in a description's `configs`, which say where the data is."""
+    level: list[object] = [values.get("configs")] if isinstance(values, dict) else []
+    while level:
+        yield from (value for value in level if isinstance(value, str))
+        level = [
+            part
+            for value in level
+            for part in (value.values() if isinstance(value, dict) else value if isinstance(value, list) else ())
+        ]
 
 
 @dataclass(frozen=True, eq=False)
