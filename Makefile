@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PARALLEL := --numprocesses auto --maxprocesses 4
 
-.PHONY: help demo test test-all bench lint check format docs clean
+.PHONY: help demo test test-all bench soak lint check format docs clean
 
 help:
 	@echo "make demo      a class-incremental run on real digits, and its report (two minutes after the install)"
@@ -12,7 +12,8 @@ help:
 	@echo "make test-all  all tests: also killed processes, several processes, fuzzing and scikit-learn's checks"
 	@echo "make lint      format, style, types and layers"
 	@echo "make check     make lint and make test"
-	@echo "make bench     speed, compared with an ideal loop (about ten minutes on a idle machine)"
+	@echo "make bench     speed, compared with an ideal loop (about ten minutes on an idle machine)"
+	@echo "make soak      kills, failing system calls, power cuts and hostile inputs for an hour (SOAK_MINUTES)"
 	@echo "make docs      the documentation as a site, in docs/_build"
 	@echo "make format    format the code"
 	@echo "make clean     remove the virtual environment and all caches"
@@ -34,6 +35,9 @@ test-all: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks
+
+soak: $(VENV)/.installed
+	$(BIN)/python -m tests.soak
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .

@@ -1,4 +1,4 @@
 """Faults on purpose: kills, failing system calls, power cuts and hostile inputs, by the thousand.
 
-`make soak` runs them for an hour, or for SOAK_MINUTES, and writes what it found to `docs/soak.md`.
+`make soak` runs them for an hour, or for SOAK_MINUTES, and writes the counts to `tests/soak/results.md`.
 """

@@ -1,4 +1,4 @@
-"""`python -m tests.soak`: disturb every command, for SOAK_MINUTES, and write the counts to docs/soak.md."""
+"""`python -m tests.soak`: disturb every command, for SOAK_MINUTES, and write the counts to results.md."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from tests.soak.judgement import Tally, problem_after  # noqa: E402
 from tests.soak.power import Recorder  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "soak.md"
+RESULTS = Path(__file__).with_name("results.md")
 SHARES = {"faults": 0.45, "kills": 0.25, "power": 0.15, "inputs": 0.15}
 """Shares of the time."""
 
@@ -34,6 +35,7 @@ SHARES = {"faults": 0.45, "kills": 0.25, "power": 0.15, "inputs": 0.15}
 def main() -> int:
     """Run all parts, or those that are named."""
     torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
     minutes, names = float(os.environ.get("SOAK_MINUTES", "60")), sys.argv[1:] or list(SHARES)
     parts = {"faults": soak_faults, "kills": soak_kills, "power": soak_power, "inputs": soak_inputs}
     total = sum(SHARES[name] for name in names)
@@ -48,7 +50,7 @@ def main() -> int:
     for tally in tallies:
         for wrong in tally.wrong:
             print(f"WRONG {tally.what}: {wrong}", file=sys.stderr)
-    write_page(tallies, minutes)
+    write_results(tallies, minutes)
     return int(any(tally.wrong for tally in tallies))
 
 
@@ -141,18 +143,15 @@ def show(tally: Tally, planned: int | None = None) -> None:
     print(f"{tally.what}: {tally.tried}{of}, wrong: {len(tally.wrong)}", flush=True)
 
 
-def write_page(tallies: list[Tally], minutes: float) -> None:
-    """Write the counts as a page of the documentation."""
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
-    ).stdout.strip()
+def write_results(tallies: list[Tally], minutes: float) -> None:
+    """Write the counts as a table."""
+    described = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    commit = subprocess.run(described, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     rows = [f"| {tally.what} | {tally.tried:,} | {len(tally.wrong)} |" for tally in tallies]
     total = f"| all | {sum(tally.tried for tally in tallies):,} | {sum(len(tally.wrong) for tally in tallies)} |"
-    PAGE.write_text(
-        "\n".join(["# What was disturbed", "", "| what | tried | wrong |", "|---|---|---|", *rows, total, ""])
-        + f"\n*`SOAK_MINUTES={minutes:g} make soak`, commit {commit}.*\n",
-        encoding="utf-8",
-    )
+    caption = f"*`SOAK_MINUTES={minutes:g} make soak`, commit {commit}, {os.cpu_count()} cores.*"
+    lines = ["# Soak test", "", "| what | tried | wrong |", "|---|---|---|", *rows, total, "", caption, ""]
+    RESULTS.write_text("\n".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":
