@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -205,9 +206,10 @@ def source(results: Iterable[Result]) -> list[str]:
 def command(result: Result) -> str:
     """The command of a run, without its folder, methods and seeds, which the table has."""
     kept = re.sub(
-        r" --(out \S+|resume|overwrite|set (methods|seeds)=.*?)(?= --|$)", "", str(result.environment["command"])
+        r" --(out \S+|resume|overwrite|set '?(methods|seeds)=.*?)(?= --|$)", "", str(result.environment["command"])
     )
-    return kept.strip()
+    # earlier releases recorded values without their quotation marks
+    return re.sub(r"(?<= --set )[^'].*?(?= --|$)", lambda value: shlex.quote(value[0]), kept).strip()
 
 
 def distinct(texts: Iterable[str]) -> str:

@@ -152,8 +152,10 @@ def test_the_commands_of_make_exist() -> None:
         named = {name for text in code for name in re.findall(r"\bmake ([\w-]+)", text)}
         assert named <= targets, name_of(page)
     contributing = README.read_text(encoding="utf-8").partition("## Contribute")[2]
-    for name in ("lint", "test", "test-all", "check", "bench", "docs", "format"):
-        assert f"make {name} " in contributing
+    for name in ("lint", "test", "test-all", "check", "bench", "soak", "help"):
+        assert f"make {name}" in contributing
+    shown = set(re.findall(r"echo \"make ([\w-]+) ", (ROOT / "Makefile").read_text(encoding="utf-8")))
+    assert shown == targets - {"help"}
 
 
 @pytest.fixture

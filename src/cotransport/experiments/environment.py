@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ def environment(processes: Processes) -> dict[str, Any]:
     return {
         "cotransport": __version__,
         "commit": _commit(),
-        "command": " ".join(["cotransport", *sys.argv[1:]]),
+        "command": shlex.join(["cotransport", *sys.argv[1:]]),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
