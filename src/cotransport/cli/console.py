@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,6 +54,12 @@ def print_json(values: object, indent: int | None = 1) -> None:
 
 def _escape(text: str) -> str:
     return "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text)
+
+
+def resume_command() -> str:
+    """The command that resumes what the user's command has started."""
+    again = [word for word in sys.argv[1:] if word not in {"--overwrite", "--resume"}]
+    return shlex.join(["cotransport", *again, "--resume"])
 
 
 @contextmanager

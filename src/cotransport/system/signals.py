@@ -39,6 +39,11 @@ def requested() -> bool:
     return _State.received is not None
 
 
+def received() -> signal.Signals | None:
+    """The last signal that has asked this process to stop."""
+    return None if _State.received is None else signal.Signals(_State.received)
+
+
 def stop() -> None:
     """Raise `Interrupted` for the signal received. If only another process of the run received one, for SIGTERM."""
     raise Interrupted(_State.received or signal.SIGTERM)
