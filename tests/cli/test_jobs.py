@@ -13,6 +13,7 @@ from cotransport.cli.log_file import LogFile
 from cotransport.engines import Failure, JobState
 from cotransport.engines.progress import JobProgress
 from cotransport.errors import ConfigError, JobError
+from cotransport.settings.sections import Device
 from tests.cli.helpers import Command
 from tests.experiments.helpers import quick_recipe
 
@@ -31,8 +32,8 @@ def test_one_job_at_a_time_runs_in_this_process(monkeypatch: pytest.MonkeyPatch)
     for engine, jobs in ((EngineName.local, None), (None, "auto"), (None, "2")):
         chosen = parallel_for(engine, jobs, two)
         assert chosen is not None
-        assert chosen.resources.cpus == 1
-    assert parallel_for(None, "5", two).resources.cpus == 1  # type: ignore[union-attr]
+        assert chosen.resources(Device()).cpus == 1
+    assert parallel_for(None, "5", two).resources(Device()).cpus == 1  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("jobs", ["0", "-1", "two", "1.5"])

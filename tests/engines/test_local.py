@@ -10,7 +10,7 @@ import pytest
 
 from cotransport.engines import local
 from cotransport.engines.local import MEMORY, gpu_groups, jobs_at_a_time
-from tests.engines.helpers import RUNS, finished, in_this_process, results, started, stopped, wait_for
+from tests.engines.helpers import RUNS, finished, results, started, stopped, wait_for, wait_for_jobs
 from tests.experiments.helpers import quick_recipe
 
 TWO = "methods=[replay, coil]"
@@ -46,18 +46,13 @@ def test_gpus_are_divided_among_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpu_groups(4) == ["3,GPU-7"]
 
 
-@pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    return in_this_process(tmp_path_factory.mktemp("in-process"))
-
-
 @pytest.mark.slow
 def test_interrupted_jobs_resume_to_the_results_of_a_single_process(
     expected: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:
     process = started("--jobs", "2", out=tmp_path)
     records = [tmp_path / run / "unfinished" / "job.json" for run in RUNS]
-    wait_for(lambda: all(record.exists() for record in records), process)
+    wait_for_jobs(tmp_path, process)
     code, printed = stopped(process, signal.SIGINT)
     assert code == 130, printed
     assert all(f"{run}: stopped" in printed for run in RUNS)
@@ -88,7 +83,7 @@ def test_a_failed_job_leaves_the_others_alone(expected: dict[str, dict[str, Any]
 @pytest.mark.killed
 def test_jobs_save_their_state_if_the_command_is_killed(tmp_path: Path) -> None:
     process = started("--jobs", "2", out=tmp_path)
-    wait_for(lambda: all((tmp_path / run / "unfinished" / "job.json").exists() for run in RUNS), process)
+    wait_for_jobs(tmp_path, process)
     process.kill()
     process.wait()
     logs = [tmp_path / "jobs" / f"{run}.log" for run in RUNS]

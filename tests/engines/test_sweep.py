@@ -13,10 +13,13 @@ from cotransport.engines.progress import JobProgress, ProgressFile
 from cotransport.errors import ConfigError, RunError
 from cotransport.experiments.bundled import bundled_recipes
 from cotransport.experiments.recipe import Recipe, load_recipe
+from cotransport.settings.sections import Device
 from cotransport.system import signals
 from tests.experiments.helpers import REPLAY, Recorder, StopsAfterTask, quick_recipe, run_digits
 
-ONE = Resources()
+
+def one_core(device: Device) -> Resources:
+    return Resources()
 
 
 class FakeEngine:
@@ -53,7 +56,7 @@ class FakeEngine:
 
 
 def jobs_of(out: Path, *overrides: str) -> list[EngineJob]:
-    return prepare([(quick_recipe(*overrides), out)], ONE, resume=False, overwrite=False)[1]
+    return prepare([(quick_recipe(*overrides), out)], one_core, resume=False, overwrite=False)[1]
 
 
 @pytest.mark.parametrize("name", sorted(bundled_recipes()))
@@ -73,12 +76,12 @@ def test_jobs_run_the_recipe_as_the_user_has_changed_it(name: str, tmp_path: Pat
 def test_every_run_that_is_left_becomes_a_job(tmp_path: Path) -> None:
     run_digits(*REPLAY, out=tmp_path)
     recipe = quick_recipe(*REPLAY, "methods=[replay, coil]", "seeds=[1, 2]")
-    kept, jobs = prepare([(recipe, tmp_path)], Resources(2), resume=False, overwrite=False)
+    kept, jobs = prepare([(recipe, tmp_path)], lambda _: Resources(2), resume=False, overwrite=False)
     assert kept == ["replay-seed1"]
     assert [job.name for job in jobs] == ["coil-seed1", "replay-seed2", "coil-seed2"]
     assert {job.resources.cpus for job in jobs} == {2}
     other = recipe.model_copy(update={"name": "other"})
-    kept, jobs = prepare([(recipe, tmp_path), (other, tmp_path / "o")], ONE, resume=False, overwrite=False)
+    kept, jobs = prepare([(recipe, tmp_path), (other, tmp_path / "o")], one_core, resume=False, overwrite=False)
     assert kept == ["digits/replay-seed1"]
     assert {job.name.partition("/")[0] for job in jobs} == {"digits", "other"}
     assert len(jobs) == 3 + 4
@@ -90,16 +93,16 @@ def test_an_unfinished_run_is_an_error_before_any_job_starts(tmp_path: Path) -> 
     with pytest.raises(RunError, match="an unfinished run"):
         jobs_of(tmp_path, *REPLAY)
     recipe = quick_recipe(*REPLAY)
-    assert len(prepare([(recipe, tmp_path)], ONE, resume=True, overwrite=False)[1]) == 1
+    assert len(prepare([(recipe, tmp_path)], one_core, resume=True, overwrite=False)[1]) == 1
     assert (tmp_path / "replay-seed1").exists()
-    assert len(prepare([(recipe, tmp_path)], ONE, resume=False, overwrite=True)[1]) == 1
+    assert len(prepare([(recipe, tmp_path)], one_core, resume=False, overwrite=True)[1]) == 1
     assert not (tmp_path / "replay-seed1").exists()
 
 
 def test_a_run_cannot_follow_itself(tmp_path: Path) -> None:
     recipe: Recipe = quick_recipe(*REPLAY, f"follow={tmp_path}")
     with pytest.raises(ConfigError, match=r"follow: .*another --out"):
-        prepare([(recipe, tmp_path)], ONE, resume=False, overwrite=True)
+        prepare([(recipe, tmp_path)], one_core, resume=False, overwrite=True)
 
 
 def test_failures_are_collected_with_their_last_words(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cotransport.cli.log_file import LogFile
     from cotransport.engines import Engine, Failure, JobState, Resources
     from cotransport.experiments.recipe import Recipe
+    from cotransport.settings.sections import Device
 
 AUTO = "auto"
 SECONDS_FOR_EARLIER = 120.0
@@ -68,9 +69,9 @@ JobOption = Annotated[str | None, typer.Option("--job", hidden=True)]
 class Parallel:
     """How several runs at a time are started."""
 
-    engine: Callable[[], Engine]
-    resources: Resources
-    """What each job gets."""
+    engine: Engine
+    resources: Callable[[Device], Resources]
+    """What a job gets, by the device that its recipe asks for."""
 
 
 def parallel_for(engine: EngineName | None, jobs: str | None, recipes: Sequence[Recipe]) -> Parallel | None:
@@ -83,6 +84,10 @@ def parallel_for(engine: EngineName | None, jobs: str | None, recipes: Sequence[
             "--jobs: runs that train on several machines take turns. Leave out --engine and --jobs, or set "
             "device.nodes to 1 and do not start the command with torchrun"
         )
+    if engine is EngineName.ray:
+        from cotransport.engines.ray_cluster import RayEngine, resources_of
+
+        return Parallel(RayEngine(number), resources_of)
     return _local(number, recipes)
 
 
@@ -97,7 +102,8 @@ def _local(number: int | None, recipes: Sequence[Recipe]) -> Parallel | None:
         return None
     with_gpu = [recipe.device for recipe in recipes if uses_gpu(recipe.device)]
     gpus = gpu_groups(max(device.processes for device in with_gpu)) if with_gpu else []
-    return Parallel(lambda: LocalEngine(number, gpus), Resources(max(1, available_cores() // number)))
+    share = Resources(max(1, available_cores() // number))
+    return Parallel(LocalEngine(number, gpus), lambda _: share)
 
 
 def _number_of_jobs(jobs: str | None, default: str) -> int | None:
@@ -118,7 +124,7 @@ def run_jobs(
 
     kept, jobs = prepare(work, parallel.resources, resume=resume, overwrite=overwrite)
     with JobTable(progress_console(), out.log_file) as table:
-        return finish(parallel.engine(), jobs, table.show, kept) if jobs else table.nothing_left(kept)
+        return finish(parallel.engine, jobs, table.show, kept) if jobs else table.nothing_left(kept)
 
 
 def ask_to_stop_with_parent() -> None:

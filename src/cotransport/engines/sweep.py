@@ -16,6 +16,7 @@ from cotransport.experiments import run as experiment
 from cotransport.experiments.preparation import runs_of
 from cotransport.experiments.recipe import Recipe
 from cotransport.settings.safe_yaml import yaml_text
+from cotransport.settings.sections import Device
 from cotransport.system import signals
 from cotransport.system.files import storage_errors, write_text
 
@@ -51,11 +52,12 @@ Show: TypeAlias = Callable[[Sequence[JobState]], None]
 
 
 def prepare(
-    work: Sequence[tuple[Recipe, Path]], resources: Resources, *, resume: bool, overwrite: bool
+    work: Sequence[tuple[Recipe, Path]], resources: Callable[[Device], Resources], *, resume: bool, overwrite: bool
 ) -> tuple[list[str], list[EngineJob]]:
     """The names of the runs that are finished, and jobs for the others. Recipes and folders are checked as in `run`.
 
     work : recipes, each with the folder of its results.
+    resources : what a job gets, by the device that its recipe asks for.
     """
     jobs: list[EngineJob] = []
     kept: list[str] = []
@@ -66,7 +68,8 @@ def prepare(
         prefix = f"{recipe.name}/" if len(work) > 1 else ""
         runs = [one.folder for one in runs_of(recipe)]
         kept += [f"{prefix}{run}" for run in runs if run not in left]
-        own = [EngineJob(f"{prefix}{run}", out.absolute(), run, resources) for run in runs if run in left]
+        needs = resources(recipe.device)
+        own = [EngineJob(f"{prefix}{run}", out.absolute(), run, needs) for run in runs if run in left]
         jobs += own
         if own:
             _write_recipe(recipe, own[0])
