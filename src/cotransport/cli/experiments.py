@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from cotransport.cli.console import FLAG, out, resume_command, resume_hint
+from cotransport.cli.console import FLAG, is_first_process, out, resume_command, resume_hint
 from cotransport.cli.jobs import (
     EngineOption,
     JobOption,
@@ -95,7 +95,6 @@ def run(
     from cotransport.experiments import run as experiment
     from cotransport.experiments.results import with_other_results
     from cotransport.report import write_report
-    from cotransport.training.processes import processes_for
 
     folder = folder or Path("runs") / chosen.name
     if job is not None:
@@ -108,7 +107,7 @@ def run(
             failures = run_jobs(parallel, [(chosen, folder)], resume=resume, overwrite=overwrite)
             is_first, results = True, []
         else:
-            is_first = processes_for(chosen.device).is_first
+            is_first = is_first_process(chosen.device)
             with listening() as listener:
                 results = experiment.run(chosen, folder, resume=resume, overwrite=overwrite, listener=listener)
     results = with_other_results(results, folder)
@@ -245,9 +244,8 @@ def draw_boundary_of(recipe: Recipe, folder: Path) -> None:
     """Train a recipe in two dimensions, and draw and print its decision boundaries."""
     from cotransport.experiments.boundary import boundary
     from cotransport.report.boundary import draw_boundary
-    from cotransport.training.processes import processes_for
 
-    is_first = processes_for(recipe.device).is_first
+    is_first = is_first_process(recipe.device)
     with listening() as listener:
         found = boundary(recipe, listener)
     if is_first:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from cotransport.cli.console import FLAG, out, resume_command, resume_hint
+from cotransport.cli.console import FLAG, is_first_process, out, resume_command, resume_hint
 from cotransport.cli.experiments import DataSource, Overrides, Overwrite, Resume, draw_boundary_of
 from cotransport.cli.jobs import EngineOption, JobsOption, Parallel, parallel_for, raise_failures, run_jobs
 from cotransport.cli.output import listening, progress_console, with_output_options
@@ -130,7 +130,6 @@ def _run(
 ) -> None:
     from cotransport.experiments import run as experiment
     from cotransport.experiments.results import with_other_results
-    from cotransport.training.processes import processes_for
 
     if not (resume or overwrite):
         for recipe in recipes:  # before hours of training
@@ -146,7 +145,7 @@ def _run(
         raise_failures(failures)
         return
     with resume_hint(resume_command()):
-        is_first = processes_for(recipes[0].device).is_first
+        is_first = is_first_process(recipes[0].device)
         for number, recipe in enumerate(recipes, start=1):
             own = folder / recipe.name
             if is_first:

@@ -77,6 +77,11 @@ def handled(*, follower: bool = False) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def follow() -> None:
+    """From now on, signals only set `requested`, as in `handled` with `follower`."""
+    _State.follower = True
+
+
 def _receive(number: int, frame: FrameType | None) -> None:
     again = requested()
     _State.received = number
