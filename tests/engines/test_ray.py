@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cotransport.cli.jobs import EngineName, parallel_for
-from cotransport.engines.ray_cluster import resources_of
+from cotransport.engines.job import resources_of
 from cotransport.errors import ConfigError
 from cotransport.settings.sections import Device
 from tests.engines.helpers import RUNS, finished, results, started, stopped, wait_for_jobs

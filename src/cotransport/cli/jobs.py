@@ -84,10 +84,16 @@ def parallel_for(engine: EngineName | None, jobs: str | None, recipes: Sequence[
             "--jobs: runs that train on several machines take turns. Leave out --engine and --jobs, or set "
             "device.nodes to 1 and do not start the command with torchrun"
         )
+    from cotransport.engines.job import resources_of
+
     if engine is EngineName.ray:
-        from cotransport.engines.ray_cluster import RayEngine, resources_of
+        from cotransport.engines.ray_cluster import RayEngine
 
         return Parallel(RayEngine(number), resources_of)
+    if engine is EngineName.slurm:
+        from cotransport.engines.slurm import SlurmEngine
+
+        return Parallel(SlurmEngine(number), resources_of)
     return _local(number, recipes)
 
 

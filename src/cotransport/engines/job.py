@@ -14,12 +14,14 @@ from typing import Protocol
 
 from cotransport.engines.progress import JobProgress
 from cotransport.experiments.environment import COMMAND, own_command
+from cotransport.settings.sections import Device
 from cotransport.system.machine import MOST_CORES
 
 JOBS = "jobs"
 """Folder in the folder of an experiment: the recipe that its jobs run, and each job's log and progress."""
 PASSED_ON = ("OMP_NUM_THREADS", "COTRANSPORT_DATA")
-"""Environment variables that a job's process has as the command has them, on any machine."""
+"""Environment variables that a job's process has as the command has them, on any machine. It has none of Slurm's: in
+an array job, they would tell Lightning that Slurm starts all processes that train together."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,12 @@ class Resources:
     cpus: int = 1
     """Cores, for all of its processes."""
     gpus: int = 0
+
+
+def resources_of(device: Device) -> Resources:
+    """What a job asks a cluster for: a core for each thread, and a GPU for each process, if the settings name one."""
+    gpus = device.processes if device.accelerator in {"cuda", "gpu"} else 0
+    return Resources(cpus=device.processes * (device.threads or 1), gpus=gpus)
 
 
 def _passed_on() -> dict[str, str]:
@@ -74,7 +82,7 @@ class EngineJob:
         """
         JobProgress().write(self.progress)
         words = ["run", str(self.recipe), "--out", str(self.out), "--job", self.run, "--resume"]
-        inherited = {name: value for name, value in os.environ.items() if name not in PASSED_ON}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith((*PASSED_ON, "SLURM_"))}
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "cotransport", *words],

@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cotransport.engines.job import JOBS, Ended, EngineJob, Resources
+from cotransport.engines.job import JOBS, Ended, EngineJob
 from cotransport.errors import ConfigError, RunError
-from cotransport.settings.sections import Device
 from cotransport.system.files import storage_errors
 from cotransport.system.machine import available_cores
 
@@ -95,12 +94,6 @@ class RayEngine:
         self._queue.clear()
         for task in self._running:
             ray.cancel(task, force=False)
-
-
-def resources_of(device: Device) -> Resources:
-    """What a job asks a cluster for: a core for each thread, and a GPU for each process, if the settings name one."""
-    gpus = device.processes if device.accelerator in {"cuda", "gpu"} else 0
-    return Resources(cpus=device.processes * (device.threads or 1), gpus=gpus)
 
 
 def _connect() -> None:
