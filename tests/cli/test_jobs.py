@@ -14,7 +14,8 @@ from cotransport.engines import Failure, JobState
 from cotransport.engines.progress import JobProgress
 from cotransport.errors import ConfigError, JobError
 from cotransport.settings.sections import Device
-from tests.cli.helpers import Command
+from cotransport.system.machine import PARENT
+from tests.cli.helpers import Command, start
 from tests.experiments.helpers import quick_recipe
 
 TRAINING = JobProgress(
@@ -83,6 +84,14 @@ def test_lines_without_a_terminal_and_in_the_log_file(tmp_path: Path, monkeypatc
     assert screen.file.getvalue().splitlines() == lines  # type: ignore[attr-defined]
     log.close()
     assert [line.partition(" ")[2] for line in (tmp_path / "log").read_text().splitlines()] == lines
+
+
+def test_a_job_whose_parent_has_ended_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PARENT, "1")
+    words = ("run", "digits", "--out", str(tmp_path / "here"), "--job", "coil-seed1", "--resume")
+    ended = start(*words, folder=tmp_path)
+    assert (ended.returncode, "stopped by SIGTERM" in ended.stderr) == (143, True)
+    assert not (tmp_path / "here").exists()
 
 
 def test_failures_are_one_error() -> None:

@@ -110,8 +110,7 @@ def run(
             is_first = is_first_process(chosen.device)
             with listening() as listener:
                 results = experiment.run(chosen, folder, resume=resume, overwrite=overwrite, listener=listener)
-    results = with_other_results(results, folder)
-    if is_first and results:
+    if is_first and (results := with_other_results(results, folder)):
         report = write_report(results, folder)
         _show_summary(report.streams)
         out.print(f"report: [bold]{markup(report.page)}[/]", soft_wrap=True)

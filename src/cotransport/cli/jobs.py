@@ -18,7 +18,8 @@ from rich.table import Table
 from cotransport.cli.console import err, out
 from cotransport.cli.output import listening, progress_console
 from cotransport.errors import ConfigError, JobError
-from cotransport.system.machine import end_with_parent
+from cotransport.system import signals
+from cotransport.system.machine import PARENT, end_with_parent
 from cotransport.system.text import markup
 
 if TYPE_CHECKING:
@@ -135,8 +136,12 @@ def run_jobs(
 
 def ask_to_stop_with_parent() -> None:
     """Let this process save its state and end if the process that has started it as a job ends."""
-    if not out.quiet:  # the first of several processes decides for all
-        end_with_parent(signal.SIGTERM)
+    if out.quiet:  # the first of several processes decides for all
+        return
+    end_with_parent(signal.SIGTERM)
+    parent = str(os.getppid())
+    if os.environ.get(PARENT, parent) != parent:  # it has ended already
+        raise signals.Interrupted(signal.SIGTERM)
 
 
 def run_as_job(recipe: Recipe, folder: Path, run: str) -> None:

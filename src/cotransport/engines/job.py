@@ -15,7 +15,7 @@ from typing import Protocol
 from cotransport.engines.progress import JobProgress
 from cotransport.experiments.environment import COMMAND, own_command
 from cotransport.settings.sections import Device
-from cotransport.system.machine import MOST_CORES
+from cotransport.system.machine import MOST_CORES, PARENT
 
 JOBS = "jobs"
 """Folder in the folder of an experiment: the recipe that its jobs run, and each job's log and progress."""
@@ -83,11 +83,12 @@ class EngineJob:
         JobProgress().write(self.progress)
         words = ["run", str(self.recipe), "--out", str(self.out), "--job", self.run, "--resume"]
         inherited = {name: value for name, value in os.environ.items() if not name.startswith((*PASSED_ON, "SLURM_"))}
+        own = {MOST_CORES: str(self.resources.cpus), PARENT: str(os.getpid())}
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "cotransport", *words],
                 cwd=self.folder,
-                env={**inherited, **self.variables, MOST_CORES: str(self.resources.cpus), **variables},
+                env={**inherited, **self.variables, **own, **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

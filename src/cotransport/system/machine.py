@@ -12,6 +12,8 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of glibc's mallopt
 _SIGNAL_AT_PARENTS_DEATH = 1  # an option of Linux's prctl
 _CGROUP = Path("/sys/fs/cgroup")
 
+PARENT = "COTRANSPORT_PARENT"
+"""Environment variable of a job's process: the number of the process that has started it."""
 MOST_CORES = "LOKY_MAX_CPU_COUNT"
 """Environment variable of joblib: the number of cores that a process may use at most."""
 
