@@ -28,6 +28,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "lesson": lesson.lesson,
     "memory": process.memory,
     "neighbours": process.neighbours,
+    "jobs": process.jobs,
 }
 
 

@@ -83,6 +83,28 @@ def neighbours() -> Iterator[Figure]:
         )
 
 
+def jobs() -> Iterator[Figure]:
+    """Two methods at once in processes of their own, against one after the other in one process."""
+    if available_cores() < 2:
+        return
+    settings = ["methods=[wa, coil]", "device.accelerator=cpu"]
+    words = ["run", "digits", "--quiet", "--overwrite", *(word for one in settings for word in ("--set", one))]
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "cotransport", *words, "--out", folder]
+        ask = partial(subprocess.run, stdout=subprocess.DEVNULL, check=True)
+        seconds = in_turns(
+            {"in turn": partial(ask, command), "at once": partial(ask, [*command, "--jobs", "2"])}, rounds=1
+        )
+    one, two = undisturbed(seconds["in turn"]), undisturbed(seconds["at once"])
+    yield Figure(
+        "jobs",
+        "two methods on the digits with --jobs 2, times as fast as one after the other",
+        one / two,
+        at_least=1.5,
+        note=f"{one:.1f} s one after the other, {two:.1f} s at once; from the start of the command to its report",
+    )
+
+
 def _seconds(code: str) -> float:
     """The seconds that a script in a process of its own prints."""
     answer = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)

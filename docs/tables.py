@@ -204,10 +204,9 @@ def source(results: Iterable[Result]) -> list[str]:
 
 
 def command(result: Result) -> str:
-    """The command of a run, without its folder, methods and seeds, which the table has."""
-    kept = re.sub(
-        r" --(out \S+|resume|overwrite|set '?(methods|seeds)=.*?)(?= --|$)", "", str(result.environment["command"])
-    )
+    """The command of a run, without its folder and engine, and without methods and seeds, which the table has."""
+    left_out = r" --((out|engine|jobs) \S+|resume|overwrite|set '?(methods|seeds)=.*?)(?= --|$)"
+    kept = re.sub(left_out, "", str(result.environment["command"]))
     # earlier releases recorded values without their quotation marks
     return re.sub(r"(?<= --set )[^'].*?(?= --|$)", lambda value: shlex.quote(value[0]), kept).strip()
 

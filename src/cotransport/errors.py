@@ -37,3 +37,9 @@ class TrainingError(CotransportError, RuntimeError):
     """A training could not continue. Everything learned in earlier tasks is unchanged."""
 
     exit_code = 1
+
+
+class JobError(CotransportError):
+    """Some of several jobs have failed. The others are finished."""
+
+    exit_code = 1

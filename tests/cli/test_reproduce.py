@@ -53,6 +53,17 @@ class TestReproduce:
         rows = Path("here/table1.md").read_text(encoding="utf-8").splitlines()
         assert [row.split(" | ")[0] for row in rows[2:4]] == ["| Finetune", "| COIL"]  # with what was there before
 
+    @pytest.mark.slow
+    def test_jobs_of_all_recipes_run_at_a_time(self, cotransport: Command) -> None:
+        code, printed = cotransport("reproduce", "table1", "--methods", "COIL", "--jobs", "2", "--out", "here")
+        assert code == 0, printed
+        assert {"digits-2/COIL-seed1: started", "digits-3/COIL-seed1: started"} <= set(printed.splitlines())
+        rows = Path("here/table1.md").read_text(encoding="utf-8").splitlines()
+        averages = {len(one.tasks): one.average_incremental_accuracy for one in find_results(Path("here"))}
+        assert rows[2] == f"| COIL | {averages[2]:.1f} | {averages[3]:.1f} |"
+        code, printed = cotransport("reproduce", "table1", "--methods", "COIL", "--jobs", "2", "--out", "here")
+        assert (code, "nothing is left to run" in printed) == (0, True)
+
     def test_an_unfinished_run_is_found_before_anything_is_trained(self, cotransport: Command) -> None:
         job = Path("here/digits-3/COIL-seed1/unfinished/job.json")
         job.parent.mkdir(parents=True)

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -59,3 +60,17 @@ def test_a_process_ends_with_its_parent() -> None:
         assert process.stdout.readline() == b"ready\n"
         process.kill()
         assert process.stdout.read() == b""  # the child keeps the pipe open until it ends
+
+
+def test_memory_is_what_the_container_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
+    free = machine.available_memory()
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("600\n")
+    if free is None:
+        assert machine.available_memory() is None
+    else:
+        assert free > 1000
+        assert machine.available_memory() == pytest.approx(free, rel=0.5)
+    (tmp_path / "memory.max").write_text("1000\n")
+    assert machine.available_memory() == 400

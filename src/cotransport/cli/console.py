@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from cotransport.system.text import markup
 
 if TYPE_CHECKING:
     from cotransport.cli.log_file import LogFile
+    from cotransport.settings.sections import Device
 
 
 class Screen(Console):
@@ -53,6 +55,32 @@ def print_json(values: object, indent: int | None = 1) -> None:
 
 def _escape(text: str) -> str:
     return "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text)
+
+
+def is_first_process(device: Device) -> bool:
+    """Whether this process prints and decides for all that train together. The first call starts all of them.
+
+    The others become silent. In most cases they were so from the start, but Slurm's tasks may also be commands that do
+    not belong together.
+    """
+    from cotransport.training.processes import processes_for
+
+    is_first = processes_for(device).is_first
+    if not is_first:
+        silence()
+    return is_first
+
+
+def silence() -> None:
+    """Print nothing more, and leave the answer to signals to the first process."""
+    err.quiet = out.quiet = True
+    signals.follow()
+
+
+def resume_command() -> str:
+    """The command that resumes what the user's command has started."""
+    again = [word for word in sys.argv[1:] if word not in {"--overwrite", "--resume"}]
+    return shlex.join(["cotransport", *again, "--resume"])
 
 
 @contextmanager

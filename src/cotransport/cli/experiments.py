@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from cotransport.cli.console import FLAG, out, resume_hint
+from cotransport.cli.console import FLAG, is_first_process, out, resume_command, resume_hint
+from cotransport.cli.jobs import (
+    EngineOption,
+    JobOption,
+    JobsOption,
+    ask_to_stop_with_parent,
+    parallel_for,
+    raise_failures,
+    run_as_job,
+    run_jobs,
+)
 from cotransport.cli.model_pages import is_model, report_model
 from cotransport.cli.output import listening, with_output_options
 from cotransport.errors import ConfigError
@@ -20,6 +28,7 @@ from cotransport.system.text import markup
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cotransport.engines import Failure
     from cotransport.experiments.boundary import Boundary
     from cotransport.experiments.dry_run import DryRun
     from cotransport.experiments.recipe import Recipe
@@ -50,6 +59,7 @@ OutFolder = Annotated[Path | None, typer.Option("--out", help="Where results go.
     "[bold]cotransport run digits --set schedule.epochs=5 --set 'seeds=[1,2,3]'[/]  other settings, three seeds\n\n"
     "[bold]cotransport run digits --set 'methods=\\[bic, wa]' --set methods.wa.rt_weight=1[/]  two methods, one of "
     "them with another setting (see [bold]methods[/])\n\n"
+    "[bold]cotransport run digits --jobs auto[/]  several methods at a time\n\n"
     "[bold]cotransport run my-recipe.yaml --data photos --out runs/photos[/]  your own recipe and images"
 )
 @with_output_options
@@ -63,8 +73,13 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", metavar=FLAG, help="Show what would be run and stop; no image is read.")
     ] = False,
+    engine: EngineOption = None,
+    jobs: JobsOption = None,
+    job: JobOption = None,
 ) -> None:
     """Run an experiment and write its report."""
+    if job is not None:
+        ask_to_stop_with_parent()
     from cotransport.experiments.recipe import load_recipe
 
     if resume and overwrite:
@@ -80,18 +95,26 @@ def run(
     from cotransport.experiments import run as experiment
     from cotransport.experiments.results import with_other_results
     from cotransport.report import write_report
-    from cotransport.training.processes import processes_for
 
     folder = folder or Path("runs") / chosen.name
-    again = [word for word in sys.argv[1:] if word not in {"--overwrite", "--resume"}]
-    with resume_hint(shlex.join(["cotransport", *again, "--resume"])):
-        is_first = processes_for(chosen.device).is_first
-        with listening() as listener:
-            results = experiment.run(chosen, folder, resume=resume, overwrite=overwrite, listener=listener)
-    if is_first:
-        report = write_report(with_other_results(results, folder), folder)
+    if job is not None:
+        run_as_job(chosen, folder, job)
+        return
+    parallel = parallel_for(engine, jobs, [chosen])
+    failures: list[Failure] = []
+    with resume_hint(resume_command()):
+        if parallel is not None:
+            failures = run_jobs(parallel, [(chosen, folder)], resume=resume, overwrite=overwrite)
+            is_first, results = True, []
+        else:
+            is_first = is_first_process(chosen.device)
+            with listening() as listener:
+                results = experiment.run(chosen, folder, resume=resume, overwrite=overwrite, listener=listener)
+    if is_first and (results := with_other_results(results, folder)):
+        report = write_report(results, folder)
         _show_summary(report.streams)
         out.print(f"report: [bold]{markup(report.page)}[/]", soft_wrap=True)
+    raise_failures(failures)
 
 
 @app.command()
@@ -220,9 +243,8 @@ def draw_boundary_of(recipe: Recipe, folder: Path) -> None:
     """Train a recipe in two dimensions, and draw and print its decision boundaries."""
     from cotransport.experiments.boundary import boundary
     from cotransport.report.boundary import draw_boundary
-    from cotransport.training.processes import processes_for
 
-    is_first = processes_for(recipe.device).is_first
+    is_first = is_first_process(recipe.device)
     with listening() as listener:
         found = boundary(recipe, listener)
     if is_first:

@@ -42,10 +42,10 @@ def main() -> None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (open until the process ends)
     is_first = _is_first_process()
     if not is_first:
-        if os.environ.get("LOCAL_RANK", "0") not in {"", "0"}:  # started by the first process
-            end_with_parent()
         err.quiet = out.quiet = True  # the first process reports for all
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    if os.environ.get("LOCAL_RANK", "0") not in {"", "0"} or "TORCHELASTIC_RUN_ID" in os.environ:
+        end_with_parent()  # the first process of this machine, or torchrun
     with output.session():
         _run(is_first=is_first)
 
@@ -64,14 +64,21 @@ def _run(*, is_first: bool) -> None:
         err.print(f"[bold]{stopped}[/]")
         sys.exit(stopped.exit_code)
     except RuntimeError as error:
-        if is_first or not _lost_connection(error):
+        if not _lost_connection(error):
             raise
+        reason = str(error).splitlines()[0]
+        err.print(
+            "[bold red]error:[/] lost the connection to another process that trains together with this one. "
+            f"{markup(reason)}\nStart all of them again with --resume: they continue from the last checkpoint",
+            soft_wrap=True,
+        )
         sys.exit(1)
 
 
 def _lost_connection(error: RuntimeError) -> bool:
-    """Whether this process has lost the others. The first process reports why."""
-    return type(error).__module__ == "torch.distributed" or "Connection closed" in str(error)
+    """Whether this process has lost the others."""
+    known = ("Connection closed", "Connection reset", "Broken pipe")
+    return type(error).__module__ == "torch.distributed" or any(words in str(error) for words in known)
 
 
 def _is_first_process() -> bool:

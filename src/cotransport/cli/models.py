@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from cotransport.cli.console import FLAG, err, out, print_json, resume_hint
+from cotransport.cli.console import FLAG, err, is_first_process, out, print_json, resume_hint
 from cotransport.cli.model_output import (
     SHOWN,
     AsJson,
@@ -166,7 +166,6 @@ def learn(
     if not 0 < held_out < 1:
         raise typer.BadParameter(f"--held-out {held_out:g}: give a share above 0 and below 1")
     from cotransport.lessons.teaching import learn as teach
-    from cotransport.training.processes import processes_for
 
     chosen: dict[str, Any] = {}
     plain = {"method": method, "backbone": backbone, "image_size": image_size, "seed": seed, "freeze_backbone": freeze}
@@ -188,7 +187,7 @@ def learn(
     )
     again = [word for word in sys.argv[1:] if word != "--overwrite"]
     with resume_hint(shlex.join(["cotransport", *again])):
-        is_first = processes_for(options.device).is_first
+        is_first = is_first_process(options.device)
         with listening(stderr=as_json) as listener:
             outcome = teach(model, data, options, overwrite=overwrite, listener=listener)
     if is_first:

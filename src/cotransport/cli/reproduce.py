@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from cotransport.cli.console import FLAG, out, resume_hint
+from cotransport.cli.console import FLAG, is_first_process, out, resume_command, resume_hint
 from cotransport.cli.experiments import DataSource, Overrides, Overwrite, Resume, draw_boundary_of
+from cotransport.cli.jobs import EngineOption, JobsOption, Parallel, parallel_for, raise_failures, run_jobs
 from cotransport.cli.output import listening, progress_console, with_output_options
 from cotransport.system.text import markup
 
@@ -65,6 +64,8 @@ def reproduce(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", metavar=FLAG, help="Show what would be run, with an estimate of the time.")
     ] = False,
+    engine: EngineOption = None,
+    jobs: JobsOption = None,
 ) -> None:
     """Run the experiments behind a table or figure of the paper, and write it. Finished runs are not run again."""
     from cotransport.experiments.reproductions import REPRODUCTIONS, recipes_of
@@ -77,7 +78,7 @@ def reproduce(
         raise typer.BadParameter(f"{name!r} is not known{nearest(name, REPRODUCTIONS)}", param_hint="NAME")
     if overwrite and (resume or earlier or no_run):
         raise typer.BadParameter("--overwrite cannot be combined with --resume, --from or --no-run")
-    if name == BOUNDARY and (resume or overwrite or seeds or methods or earlier or no_run):
+    if name == BOUNDARY and (resume or overwrite or seeds or methods or earlier or no_run or engine or jobs):
         raise typer.BadParameter("boundary trains one network: it takes only --fast, --data, --set and --out")
     wanted = None if methods is None else _parts(methods)
     if wanted == []:
@@ -96,7 +97,8 @@ def reproduce(
         finished = [result for recipe in recipes for result in with_other_results((), folder / recipe.name)]
         _show_files(_write(name, finished, folder))
     else:
-        _run(name, recipes, folder, resume=resume, overwrite=overwrite)
+        parallel = parallel_for(engine, jobs, recipes)
+        _run(name, recipes, folder, parallel, resume=resume, overwrite=overwrite)
 
 
 def _adopt(recipes: Sequence[Recipe], places: Sequence[Path], folder: Path) -> None:
@@ -123,18 +125,27 @@ def _show_files(paths: Sequence[Path]) -> None:
         out.print(f"{path.suffix[1:]}: [bold]{markup(path)}[/]", soft_wrap=True)
 
 
-def _run(name: str, recipes: Sequence[Recipe], folder: Path, *, resume: bool, overwrite: bool) -> None:
+def _run(
+    name: str, recipes: Sequence[Recipe], folder: Path, parallel: Parallel | None, *, resume: bool, overwrite: bool
+) -> None:
     from cotransport.experiments import run as experiment
     from cotransport.experiments.results import with_other_results
-    from cotransport.training.processes import processes_for
 
-    again = [word for word in sys.argv[1:] if word not in {"--resume", "--overwrite"}]
     if not (resume or overwrite):
         for recipe in recipes:  # before hours of training
             experiment.check_no_unfinished_run(recipe, folder / recipe.name)
     results: list[Result] = []
-    with resume_hint(shlex.join(["cotransport", *again, "--resume"])):
-        is_first = processes_for(recipes[0].device).is_first
+    if parallel is not None:
+        work = [(recipe, folder / recipe.name) for recipe in recipes]
+        with resume_hint(resume_command()):
+            failures = run_jobs(parallel, work, resume=resume, overwrite=overwrite)
+        results = [result for _, own in work for result in with_other_results((), own)]
+        if results:
+            _show_files(_write(name, results, folder))
+        raise_failures(failures)
+        return
+    with resume_hint(resume_command()):
+        is_first = is_first_process(recipes[0].device)
         for number, recipe in enumerate(recipes, start=1):
             own = folder / recipe.name
             if is_first:

@@ -16,13 +16,21 @@ import torch
 from cotransport.training.processes import Processes
 from cotransport.version import __version__
 
+COMMAND = "COTRANSPORT_COMMAND"
+"""Environment variable of a job's process: the command that the user gave, which started the job."""
+
+
+def own_command() -> str:
+    """The command of this process."""
+    return shlex.join(["cotransport", *sys.argv[1:]])
+
 
 def environment(processes: Processes) -> dict[str, Any]:
     """Versions, device, threads and the command, at this moment."""
     return {
         "cotransport": __version__,
         "commit": _commit(),
-        "command": shlex.join(["cotransport", *sys.argv[1:]]),
+        "command": os.environ.get(COMMAND) or own_command(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from cotransport import jobs, metrics
-from cotransport.data import load_data_set, open_source
+from cotransport.data import Source, load_data_set, open_source
 from cotransport.data.fingerprint import fingerprint
 from cotransport.data.memory import Memory
 from cotransport.errors import ModelError, RunError
@@ -31,7 +31,7 @@ from cotransport.experiments.preparation import (
 )
 from cotransport.experiments.recipe import Recipe, with_new_settings
 from cotransport.experiments.results import RESULT, Result, TaskResult
-from cotransport.experiments.stream import Task, TaskStream, split_classes
+from cotransport.experiments.stream import Split, Task, TaskStream, split_classes
 from cotransport.experiments.training_log import TrainingLog
 from cotransport.jobs import Job, JobRecord, TrainingRecord
 from cotransport.learner.learning import learned
@@ -59,17 +59,25 @@ _Trainings: TypeAlias = dict[int, TrainingRecord]
 
 
 def run(
-    recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = False, listener: Listener
+    recipe: Recipe,
+    out: Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    only: str | None = None,
+    listener: Listener,
 ) -> list[Result]:
-    """Run what is not finished yet and return all results. Unfinished runs need `resume` or `overwrite`."""
+    """Run what is not finished yet and return all results. Unfinished runs need `resume` or `overwrite`.
+
+    only : the name of the folder of one of the recipe's runs. The others are left alone.
+    """
     processes = processes_for(recipe.device)
     environment_at_start = environment(processes)  # before the first task: the checkout may change during a long run
     listener = listener if processes.is_first else NullListener()
-    source = open_source(recipe.data)
-    recipe = with_augmentation(recipe, source)
-    split = split_classes(source.classes, recipe.stream)
-    check_memory(recipe, sum(map(len, split)))
-    runs = runs_of(recipe)
+    recipe, source, split = _open(recipe)
+    runs = [one for one in runs_of(recipe) if only in (None, one.folder)]
+    if not runs:
+        raise RunError(f"{only}: not a run of the recipe {recipe.name}")
     results, followed = processes.decide_once(
         lambda: _prepare_folders(recipe, runs, len(split), out, resume=resume, overwrite=overwrite)
     )
@@ -92,6 +100,30 @@ def run(
             title = f"{one.label}, seed {one.seed} (run {number} of {len(pending)})"
             results[one.folder] = _finish(recipe, one, stream, job, listener, title, environment_at_start, features)
     return [results[one.folder] for one in runs]
+
+
+def pending(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = False) -> list[Run]:
+    """The runs that are not finished. Recipe and folders are checked as in `run`, and overwritten runs are removed."""
+    recipe, _, split = _open(recipe)
+    runs = runs_of(recipe)
+    finished, _ = _prepare_folders(recipe, runs, len(split), out, resume=resume, overwrite=overwrite)
+    return [one for one in runs if one.folder not in finished]
+
+
+def wait_until_free(folder: Path, seconds: float) -> None:
+    """Wait, but not longer than this, while another process works on a run."""
+    end = time.monotonic() + seconds
+    while ModelFolder(folder / UNFINISHED / STATE).is_locked and time.monotonic() < end:
+        time.sleep(0.5)
+
+
+def _open(recipe: Recipe) -> tuple[Recipe, Source, Split]:
+    """The recipe with augmentation, its images, and the classes of each task. No image is read."""
+    source = open_source(recipe.data)
+    recipe = with_augmentation(recipe, source)
+    split = split_classes(source.classes, recipe.stream)
+    check_memory(recipe, sum(map(len, split)))
+    return recipe, source, split
 
 
 def adopt(recipe: Recipe, results: Sequence[Result], out: Path) -> None:

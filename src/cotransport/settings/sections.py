@@ -349,7 +349,7 @@ class Device(Settings):
     processes: Positive = 1
     """Number of processes on each machine, one for each device. Each process computes a part of every batch."""
     nodes: Positive = 1
-    """Number of machines."""
+    """Number of machines. torchrun gives both numbers itself."""
     precision: Literal["auto", "fastest", "32-true", "16-mixed", "bf16-mixed", "64-true"] = "auto"
     """Precision of the computations. `auto` is bf16-mixed on GPUs that support it natively, otherwise 32-true.
     `fastest` is the same, and bf16-mixed also on CPUs with bfloat16 instructions (AVX-512 BF16 or AMX)."""

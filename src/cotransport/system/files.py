@@ -28,25 +28,30 @@ _REMEDY = "Free some space or check the path and its permissions, and try again.
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[Path]:
-    """A temporary path to write to. At the end, the file is renamed to `path`; on an error, it is removed."""
+def atomic_write(path: Path, *, sync: bool = True) -> Iterator[Path]:
+    """A temporary path to write to. At the end, the file is renamed to `path`; on an error, it is removed.
+
+    sync : make the system write it to the disk at once. Without it, a power failure may lose the file.
+    """
     temporary = path.with_name(f".{path.name}{PART}")
     try:
         with storage_errors(path):
             temporary.unlink(missing_ok=True)  # it may be a link to another file
             yield temporary
-            _sync(temporary)
+            if sync:
+                _sync(temporary)
             temporary.replace(path)
-            _sync(path.parent)
+            if sync:
+                _sync(path.parent)
     except BaseException:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, *, sync: bool = True) -> None:
     """Write a text file atomically."""
-    with atomic_write(path) as temporary:
+    with atomic_write(path, sync=sync) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
@@ -59,9 +64,9 @@ def storable_name(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def write_json(path: Path, values: object) -> None:
+def write_json(path: Path, values: object, *, sync: bool = True) -> None:
     """Write a JSON file atomically."""
-    write_text(path, json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False))
+    write_text(path, json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False), sync=sync)
 
 
 def read_json_bytes(path: Path) -> bytes:

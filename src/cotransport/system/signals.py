@@ -39,6 +39,11 @@ def requested() -> bool:
     return _State.received is not None
 
 
+def received() -> signal.Signals | None:
+    """The last signal that has asked this process to stop."""
+    return None if _State.received is None else signal.Signals(_State.received)
+
+
 def stop() -> None:
     """Raise `Interrupted` for the signal received. If only another process of the run received one, for SIGTERM."""
     raise Interrupted(_State.received or signal.SIGTERM)
@@ -70,6 +75,11 @@ def handled(*, follower: bool = False) -> Iterator[None]:
         _State.received = None
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def follow() -> None:
+    """From now on, signals only set `requested`, as in `handled` with `follower`."""
+    _State.follower = True
 
 
 def _receive(number: int, frame: FrameType | None) -> None:

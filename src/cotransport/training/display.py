@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from cotransport.system.text import markup
 from cotransport.training.listener import Listener, NullListener
 from cotransport.training.progress import TrainingProgress
+from cotransport.training.time_left import TimeLeft
 
 T = TypeVar("T")
 SECONDS_BETWEEN_LINES = 10.0
@@ -32,13 +33,9 @@ class ConsoleListener:
     def __init__(self, console: Console, *, verbose: bool = False) -> None:
         self._console, self._verbose = console, verbose
         self._progress = _bar(console) if _has_bar(console) else None
-        self._jobs, self._job = 1, 0
-        self._started = self._printed = time.perf_counter()
-        self._done = 0.0  # work done by this process, before the current task
-        self._work: list[float] = []
-        self._task = 0
+        self._time_left = TimeLeft()
+        self._printed = time.perf_counter()
         self._pass: tuple[float, int] | None = None  # start of the current pass over images, and images done in it
-        self._earlier: float | None = None  # work of an earlier process on the current task
 
     def __enter__(self) -> ConsoleListener:
         if self._progress:
@@ -52,7 +49,7 @@ class ConsoleListener:
 
     def planned(self, jobs: int, kept: Sequence[str]) -> None:
         """`jobs` jobs will run. Those named in `kept` were finished earlier and are kept."""
-        self._jobs = jobs
+        self._time_left.planned(jobs)
         if kept:
             self._console.print(f"finished before and kept: {markup(', '.join(kept))}", soft_wrap=True)
         if not jobs:
@@ -62,10 +59,7 @@ class ConsoleListener:
 
     def job_started(self, title: str, notes: Sequence[str], work: Sequence[float], tasks_done: int) -> None:
         """A job starts, or resumes after `tasks_done` tasks."""
-        self._work, self._task, self._earlier = list(work), tasks_done, None
-        self._job += 1
-        if self._job == 1:
-            self._started = time.perf_counter()  # images are read once, so this does not count for the time left
+        self._time_left.job_started(work, tasks_done)
         if title:
             self._console.print(f"[bold]{markup(title)}[/]")
         for note in notes:
@@ -116,21 +110,17 @@ class ConsoleListener:
 
     def training(self, progress: TrainingProgress) -> None:
         """The training of a task has made progress."""
-        now = time.perf_counter()
-        done = self._work[self._task] * progress.step / progress.steps
-        several = len(self._work) > 1
-        if self._earlier is None:  # a resumed training was partly done by an earlier process
-            self._earlier = done
-            if progress.step:
-                which = f"task {progress.task + 1} resumes" if several else "the training resumes"
-                self._console.print(f"  {which} after step {progress.step} of {progress.steps}")
+        now, clock = time.perf_counter(), self._time_left
+        resumes = clock.training(progress) and progress.step
+        if resumes:  # a resumed training was partly done by an earlier process
+            which = f"task {progress.task + 1} resumes" if clock.tasks > 1 else "the training resumes"
+            self._console.print(f"  {which} after step {progress.step} of {progress.steps}")
         where = f"epoch {progress.epoch}/{progress.epochs}"
-        if several:
-            where = f"task {progress.task + 1}/{len(self._work)} {where}"
-        numbers = "" if math.isnan(progress.loss) else self._numbers(progress, self._seconds_left(done, now))
+        if clock.tasks > 1:
+            where = f"task {progress.task + 1}/{clock.tasks} {where}"
+        numbers = "" if math.isnan(progress.loss) else self._numbers(progress, clock.seconds)
         if self._progress:
-            completed = sum(self._work[: self._task]) + done
-            self._progress.update(self._bar, completed=completed, description=where, numbers=numbers)
+            self._progress.update(self._bar, completed=clock.completed, description=where, numbers=numbers)
         elif numbers and now - self._printed >= SECONDS_BETWEEN_LINES:
             self._printed = now
             self._console.print(f"  {where}  {numbers}")
@@ -139,17 +129,9 @@ class ConsoleListener:
 
     def task_done(self, summary: str, details: str) -> None:
         """A task is learned and evaluated."""
-        self._task += 1
-        self._done += self._work[self._task - 1] - (self._earlier or 0.0)
-        self._earlier = None
-        where = f"task {self._task}/{len(self._work)}"
+        self._time_left.task_done()
+        where = f"task {self._time_left.task}/{self._time_left.tasks}"
         self._console.print(f"  {where}: {markup(summary)} [dim]({markup(details)})[/]")
-
-    def _seconds_left(self, done: float, now: float) -> float:
-        """The estimated time left: every later job is assumed to have as much work as this one."""
-        left = sum(self._work[self._task :]) - done + (self._jobs - self._job) * sum(self._work)
-        own = self._done + done - (self._earlier or 0.0)
-        return (now - self._started) / own * left if own else math.nan
 
     def _numbers(self, progress: TrainingProgress, seconds_left: float) -> str:
         """Cross-entropy, accuracy, speed and time left in one line; a narrow terminal gets the time left only."""

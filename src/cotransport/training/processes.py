@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, lru_cache
@@ -39,7 +40,7 @@ class Processes:
     """This process and those that train together with it: device, precision, and communication between them."""
 
     def __init__(self, device: Device) -> None:
-        self._settings = device
+        device = self._settings = as_launched(device)
         share_cores(device)
         self._alone_on_cpu = _is_one_cpu_process(device)
         self.device = torch.device("cpu") if self._alone_on_cpu else self.fabric.device
@@ -125,8 +126,26 @@ class Processes:
             getattr(torch, self.device.type).synchronize()
 
 
+def as_launched(device: Device) -> Device:
+    """The settings with the numbers of processes and machines of torchrun, if it has started this process.
+
+    Under Slurm's srun, the settings must give them: its tasks may also be commands that do not belong together.
+    """
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return device
+    processes = int(os.environ["LOCAL_WORLD_SIZE"])
+    nodes = int(os.environ["WORLD_SIZE"]) // processes
+    if (device.processes, device.nodes) not in {(1, 1), (processes, nodes)}:
+        raise ConfigError(
+            f"device: torchrun has started {processes} processes on each of {nodes} machines, and the settings ask for "
+            f"{device.processes} on each of {device.nodes}. Leave out device.processes and device.nodes"
+        )
+    return device.model_copy(update={"processes": processes, "nodes": nodes})
+
+
 def check_device(device: Device) -> None:
     """Raise an error if this machine does not have the device that the settings name."""
+    device = as_launched(device)
     if not _is_one_cpu_process(device):
         make_fabric(device)
 
