@@ -79,15 +79,19 @@ def run(
         return
     from cotransport.experiments import run as experiment
     from cotransport.experiments.results import with_other_results
+    from cotransport.loggers import loggers_for
     from cotransport.report import write_report
     from cotransport.training.processes import processes_for
 
+    loggers = loggers_for(chosen.logging)
     folder = folder or Path("runs") / chosen.name
     again = [word for word in sys.argv[1:] if word not in {"--overwrite", "--resume"}]
     with resume_hint(shlex.join(["cotransport", *again, "--resume"])):
         is_first = processes_for(chosen.device).is_first
         with listening() as listener:
-            results = experiment.run(chosen, folder, resume=resume, overwrite=overwrite, listener=listener)
+            results = experiment.run(
+                chosen, folder, resume=resume, overwrite=overwrite, listener=listener, callbacks=loggers
+            )
     if is_first:
         report = write_report(with_other_results(results, folder), folder)
         _show_summary(report.streams)

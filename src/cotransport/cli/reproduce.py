@@ -126,6 +126,7 @@ def _show_files(paths: Sequence[Path]) -> None:
 def _run(name: str, recipes: Sequence[Recipe], folder: Path, *, resume: bool, overwrite: bool) -> None:
     from cotransport.experiments import run as experiment
     from cotransport.experiments.results import with_other_results
+    from cotransport.loggers import loggers_for
     from cotransport.training.processes import processes_for
 
     again = [word for word in sys.argv[1:] if word not in {"--resume", "--overwrite"}]
@@ -140,7 +141,14 @@ def _run(name: str, recipes: Sequence[Recipe], folder: Path, *, resume: bool, ov
             if is_first:
                 progress_console().print(f"[bold]{recipe.name}[/] ({number} of {len(recipes)})")
             with listening() as listener:
-                found = experiment.run(recipe, own, resume=resume, overwrite=overwrite, listener=listener)
+                found = experiment.run(
+                    recipe,
+                    own,
+                    resume=resume,
+                    overwrite=overwrite,
+                    listener=listener,
+                    callbacks=loggers_for(recipe.logging),
+                )
             results += with_other_results(found, own)
             if is_first:  # after each recipe: the next one may take hours
                 paths = _write(name, results, folder)

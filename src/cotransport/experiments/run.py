@@ -6,7 +6,6 @@ import math
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,6 +17,7 @@ from cotransport.data import load_data_set, open_source
 from cotransport.data.fingerprint import fingerprint
 from cotransport.data.memory import Memory
 from cotransport.errors import ModelError, RunError
+from cotransport.experiments.callback import Callback, StartedRun, reported
 from cotransport.experiments.environment import environment
 from cotransport.experiments.evaluation import evaluate, initial_accuracy, none_if_nan, transport_record
 from cotransport.experiments.preparation import (
@@ -32,7 +32,6 @@ from cotransport.experiments.preparation import (
 from cotransport.experiments.recipe import Recipe, with_new_settings
 from cotransport.experiments.results import RESULT, Result, TaskResult
 from cotransport.experiments.stream import Task, TaskStream, split_classes
-from cotransport.experiments.training_log import TrainingLog
 from cotransport.jobs import Job, JobRecord, TrainingRecord
 from cotransport.learner.learning import learned
 from cotransport.learner.prediction import Predictor
@@ -59,12 +58,23 @@ _Trainings: TypeAlias = dict[int, TrainingRecord]
 
 
 def run(
-    recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = False, listener: Listener
+    recipe: Recipe,
+    out: Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    listener: Listener = NullListener(),
+    callbacks: Sequence[Callback] = (),
 ) -> list[Result]:
-    """Run what is not finished yet and return all results. Unfinished runs need `resume` or `overwrite`."""
+    """Run what is not finished yet and return all results. Unfinished runs need `resume` or `overwrite`.
+
+    listener : shows the progress.
+    callbacks : are told what happens, such as the loggers of the recipe (`cotransport.loggers.loggers_for`).
+    """
     processes = processes_for(recipe.device)
     environment_at_start = environment(processes)  # before the first task: the checkout may change during a long run
-    listener = listener if processes.is_first else NullListener()
+    if not processes.is_first:
+        listener, callbacks = NullListener(), ()
     source = open_source(recipe.data)
     recipe = with_augmentation(recipe, source)
     split = split_classes(source.classes, recipe.stream)
@@ -90,7 +100,9 @@ def run(
         for number, one in enumerate(pending, start=1):
             job = Job(out / one.folder / UNFINISHED, records[one.folder], processes)
             title = f"{one.label}, seed {one.seed} (run {number} of {len(pending)})"
-            results[one.folder] = _finish(recipe, one, stream, job, listener, title, environment_at_start, features)
+            results[one.folder] = _finish(
+                recipe, one, stream, job, listener, callbacks, title, environment_at_start, features
+            )
     return [results[one.folder] for one in runs]
 
 
@@ -199,6 +211,7 @@ def _finish(
     stream: TaskStream,
     job: Job,
     listener: Listener,
+    callbacks: Sequence[Callback],
     title: str,
     environment_at_start: dict[str, Any],
     features: FeatureCache | None,
@@ -214,26 +227,28 @@ def _finish(
         if features is not None and so_far.state is not None and so_far.state.features is not None:
             features.add(so_far.state.features)
         processes.wait_for_all()  # until all have read the state, because it will be overwritten
-        log_settings = recipe.logging if processes.is_first else type(recipe.logging)()
         listener.job_started(title, [], expected_work(recipe, one.method, stream), len(so_far.results))
         listener.details(yaml_text(job.record.request))
-        with closing(TrainingLog(log_settings, folder, so_far.steps_logged)) as log:
+        classes = tuple(str(name) for name in stream.classes)
+        started = StartedRun(folder, recipe, one.label, one.seed, classes, len(so_far.results), so_far.steps_done)
+        with reported(started, callbacks) as events:
 
             def listen(progress: TrainingProgress) -> None:
-                log.training(progress)
+                events.training(progress)
                 listener.training(progress)
 
             for number in range(len(so_far.results), len(stream)):
                 with jobs.uninterrupted():
                     task = stream[number]
                     so_far = _learn(recipe, one, so_far, task, job, listen, features)
-                    log.task_done(so_far.results[-1])
-                    so_far = replace(so_far, steps_logged=log.steps_done)
+                    events.task_done(so_far.results[-1])
+                    so_far = replace(so_far, steps_done=events.steps_done)
                     processes.decide_once(lambda: _save(recipe, one, store, so_far, job))  # noqa: B023 (called at once)
                     listener.task_done(*_in_words(so_far.results[-1], recipe, one))
-        result = _result(recipe, one, stream, so_far, job, environment_at_start)
-        if processes.is_first:
-            result.save(folder)
+            result = _result(recipe, one, stream, so_far, job, environment_at_start)
+            if processes.is_first:
+                result.save(folder)
+            events.run_done(result)
     job.remove()
     return result
 
@@ -248,8 +263,8 @@ class _SoFar:
     """One for each finished task."""
     confusion: metrics.Integers
     """The confusion matrix after the last task."""
-    steps_logged: int
-    """Training steps of all finished tasks, for the training log."""
+    steps_done: int
+    """Training steps of all finished tasks."""
 
 
 def _restore(recipe: Recipe, one: Run, store: ModelStore, stream: TaskStream) -> _SoFar:
@@ -302,7 +317,7 @@ def _learn(
         transport=transport_record(state),
         initial=initial,
     )
-    return _SoFar(state, [*so_far.results, result], confusion, so_far.steps_logged)
+    return _SoFar(state, [*so_far.results, result], confusion, so_far.steps_done)
 
 
 def _add_test_features(features: FeatureCache, state: State, task: Task, settings: LearnerSettings) -> None:
@@ -323,7 +338,7 @@ def _save(recipe: Recipe, one: Run, store: ModelStore, so_far: _SoFar, job: Job)
     values = {
         "steps": [result.model_dump(mode="json") for result in so_far.results],
         "confusion": so_far.confusion.tolist(),
-        "logged": so_far.steps_logged,
+        "logged": so_far.steps_done,
     }
     snapshot = replace(snapshot_of(so_far.state, learner_settings(recipe, one)), metrics=values)
     if one.method.budget(recipe.memory) is None:
