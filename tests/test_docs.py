@@ -152,7 +152,7 @@ def test_the_commands_of_make_exist() -> None:
         named = {name for text in code for name in re.findall(r"\bmake ([\w-]+)", text)}
         assert named <= targets, name_of(page)
     contributing = README.read_text(encoding="utf-8").partition("## Contribute")[2]
-    for name in ("lint", "test", "test-all", "check", "bench", "docs", "format"):
+    for name in ("lint", "test", "test-all", "check", "bench", "docs", "dist", "format"):
         assert f"make {name} " in contributing
 
 
