@@ -30,7 +30,7 @@ from cotransport.experiments.preparation import (
     with_augmentation,
 )
 from cotransport.experiments.recipe import Recipe, with_new_settings
-from cotransport.experiments.results import RESULT, Result, TaskResult
+from cotransport.experiments.results import MANY_CLASSES, RESULT, Result, TaskResult
 from cotransport.experiments.stream import Task, TaskStream, split_classes
 from cotransport.jobs import Job, JobRecord, TrainingRecord
 from cotransport.learner.learning import learned
@@ -87,7 +87,10 @@ def run(
     listener.planned(len(pending), [one.folder for one in runs if one.folder in results])
     if pending:
         stream = TaskStream(
-            load_data_set(source, recipe.data, recipe.prediction.fit), split, recipe.stream.later_images
+            load_data_set(source, recipe.data, recipe.prediction.fit),
+            split,
+            recipe.stream.later_images,
+            recipe.data.test_images,
         )
         check_classes(stream)
         images = fingerprint(stream.data, listener.reading)
@@ -262,7 +265,7 @@ class _SoFar:
     results: list[TaskResult]
     """One for each finished task."""
     confusion: metrics.Integers
-    """The confusion matrix after the last task."""
+    """The confusion matrix after the last task, as cells (n, 3)."""
     steps_done: int
     """Training steps of all finished tasks."""
 
@@ -270,7 +273,7 @@ class _SoFar:
 def _restore(recipe: Recipe, one: Run, store: ModelStore, stream: TaskStream) -> _SoFar:
     """The state after the last finished task, or a fresh start."""
     if not store.exists:
-        return _SoFar(None, [], np.zeros((0, 0), dtype=np.int64), 0)
+        return _SoFar(None, [], np.zeros((0, 3), dtype=np.int64), 0)
     try:
         snapshot = store.read()
         if one.method.budget(recipe.memory) is None:  # the memory is all images seen: the stream has them
@@ -279,7 +282,10 @@ def _restore(recipe: Recipe, one: Run, store: ModelStore, stream: TaskStream) ->
             snapshot = replace(snapshot, memory=Memory(tuple(parts)))
         state, _ = restored(snapshot, device=recipe.device)
         results = [TaskResult.model_validate(values) for values in snapshot.metrics["steps"]]
-        confusion = np.array(snapshot.metrics["confusion"], dtype=np.int64)
+        if "confusion_cells" in snapshot.metrics:
+            confusion = np.array(snapshot.metrics["confusion_cells"], dtype=np.int64)
+        else:  # a run that an earlier release has started
+            confusion = metrics.cells_of(snapshot.metrics["confusion"])
         return _SoFar(state, results, confusion, int(snapshot.metrics["logged"]))
     except (ModelError, KeyError, TypeError, ValueError) as error:
         raise RunError(f"{store.path}: damaged ({error}). {RESTART}") from None
@@ -337,7 +343,7 @@ def _save(recipe: Recipe, one: Run, store: ModelStore, so_far: _SoFar, job: Job)
     assert so_far.state is not None
     values = {
         "steps": [result.model_dump(mode="json") for result in so_far.results],
-        "confusion": so_far.confusion.tolist(),
+        "confusion_cells": so_far.confusion.tolist(),
         "logged": so_far.steps_done,
     }
     snapshot = replace(snapshot_of(so_far.state, learner_settings(recipe, one)), metrics=values)
@@ -354,6 +360,7 @@ def _result(
     steps = so_far.results
     matrix = metrics.accuracy_matrix([step.per_task for step in steps])
     curve = [math.nan if (value := getattr(step, recipe.metric)) is None else value for step in steps]
+    is_large = len(stream.classes) > MANY_CLASSES
     threads = max((training.threads or 0 for training in job.record.trainings.values()), default=0)
     return Result(
         recipe=recipe.model_dump(mode="json"),
@@ -373,7 +380,8 @@ def _result(
         forgetting_per_task=[none_if_nan(value) for value in metrics.forgetting_per_task(matrix).tolist()],
         backward_transfer=metrics.backward_transfer(matrix),
         parameters=None if so_far.state is None else _trained_weights(so_far.state, recipe),
-        confusion=so_far.confusion.tolist(),
+        confusion=[] if is_large else metrics.confusion_matrix(so_far.confusion, len(stream.classes)).tolist(),
+        confusion_cells=so_far.confusion.tolist() if is_large else None,
         environment={**environment_at_start, "threads": threads or environment_at_start["threads"]},
     )
 

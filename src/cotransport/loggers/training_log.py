@@ -81,7 +81,7 @@ class TrainingLog(Callback):
             values["effective_sources"] = float(np.mean(numbers))
         logger = self._open()
         logger.metrics({f"test/{name}": float(value) for name, value in values.items() if value is not None}, step)
-        if result.transport is not None and logger.keeps_images:
+        if result.transport is not None and result.transport.plan and logger.keeps_images:
             self._log_plan(result.transport, len(result.per_task), step)
 
     def run_done(self, result: Result) -> None:

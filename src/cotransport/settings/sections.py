@@ -51,6 +51,9 @@ class Data(Settings):
     """Local folders: whether symbolic links, and file paths in a Hugging Face data set, may lead out of the folder."""
     validation: Share | None = None
     """If set, this share of each class's training images is used for evaluation, and the test images are not used."""
+    test_images: Positive | None = None
+    """Evaluate on a random sample of at most this many images of the classes seen, the same for all methods and seeds.
+    By default, on all of them."""
 
 
 class StreamSettings(Settings):
