@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from matplotlib.figure import Figure
@@ -39,6 +40,7 @@ STEP, DIMENSION, IMAGES, TEST_IMAGES = 100, 64, 10, 5000
 DEVICE = Device(accelerator="cpu", threads=1)
 SCHEDULE = Schedule(epochs=2, batch_size=512, learning_rate=0.5)
 """Two epochs: retrospective transport starts in the second."""
+FILE = "many-classes.json"
 PARTS = ("plan", "training", "memory", "evaluation", "record")
 
 
@@ -144,26 +146,42 @@ def resident_mebibytes() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def growth(costs: list[TaskCost], part: str) -> float:
-    """The exponent p of classes^p that fits best, over the second half of the tasks: 1 is proportional to classes."""
+def trained_images(classes: int, budget: Budget) -> int:
+    """New images and exemplars of a task, after which there are so many classes."""
+    old = classes - STEP
+    return STEP * IMAGES + old * min(IMAGES, budget.quota(old))
+
+
+def growth(costs: list[TaskCost], part: str, budget: Budget) -> float:
+    """The exponent p of classes^p that fits best, over the second half of the tasks: 1 is proportional to classes.
+
+    Of the training, it is the time of an image. The budget gives every class the same whole number of exemplars, so
+    their sum rises and falls with the number of classes.
+    """
     late = costs[len(costs) // 2 :]
+    each = [trained_images(cost.classes, budget) if part == "training" else 1 for cost in late]
+    values = [max(getattr(cost, part), 1e-9) / images for cost, images in zip(late, each, strict=True)]
     x = torch.tensor([cost.classes for cost in late], dtype=torch.float64).log()
-    y = torch.tensor([max(getattr(cost, part), 1e-9) for cost in late], dtype=torch.float64).log()
+    y = torch.tensor(values, dtype=torch.float64).log()
     return float(((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum())
 
 
-def draw(costs: list[TaskCost], path: Path) -> None:
+def draw(costs: list[TaskCost], budget: Budget, path: Path) -> None:
     """Seconds and memory of each task over the number of classes."""
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
-    times, memory = figure.subplots(1, 2)
+    figure = Figure(figsize=(12, 3.4), layout="constrained")
+    times, training, memory = figure.subplots(1, 3)
     classes = [cost.classes for cost in costs]
     for part in PARTS:
-        times.plot(classes, [getattr(cost, part) for cost in costs], label=part)
+        if part != "training":
+            times.plot(classes, [getattr(cost, part) for cost in costs], label=part)
     times.set(xlabel="Classes seen", ylabel="Processor seconds a task")
     times.legend(frameon=False)
+    each = [1000 * cost.training / trained_images(cost.classes, budget) for cost in costs]
+    training.plot(classes, each)
+    training.set(xlabel="Classes seen", ylabel="Training: processor seconds for 1,000 images", ylim=(0, None))
     memory.plot(classes, [cost.resident for cost in costs])
     memory.set(xlabel="Classes seen", ylabel="Memory of the process (MiB)", ylim=(0, None))
-    for axes in (times, memory):
+    for axes in (times, training, memory):
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)
 
@@ -174,20 +192,33 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=10_000)
     parser.add_argument("--memory", type=int, default=10_000, help="exemplars of all classes together")
     parser.add_argument("--out", type=Path, help="where the curve goes; by default, it is only printed")
+    parser.add_argument("--redraw", action="store_true", help="measure nothing, and draw the curve in --out again")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    if arguments.redraw:
+        values = json.loads((arguments.out / FILE).read_text(encoding="utf-8"))
+        write([TaskCost(**task) for task in values["tasks"]], values["exemplars"], values["environment"], arguments.out)
+        return
     where, costs = environment(processes_for(DEVICE)), list[TaskCost]()
     for cost in measured_tasks(arguments.classes, Budget(total=arguments.memory)):
         costs.append(cost)
         parts = ", ".join(f"{part} {getattr(cost, part):.2f}" for part in PARTS)
         print(f"{cost.classes:,} classes: {parts} s; {cost.resident:,.0f} MiB; {cost.accuracy:.1f} %", flush=True)
-    exponents = {part: round(growth(costs, part), 2) for part in (*PARTS, "resident")}
+    write(costs, arguments.memory, where, arguments.out)
+
+
+def write(costs: list[TaskCost], exemplars: int, where: dict[str, Any], out: Path | None) -> None:
+    """Print how the parts grow; write the numbers and the curve, if a folder is given."""
+    budget = Budget(total=exemplars)
+    exponents = {part: round(growth(costs, part, budget), 2) for part in (*PARTS, "resident")}
     print("grows as classes to the power of:", ", ".join(f"{part} {value}" for part, value in exponents.items()))
-    if arguments.out is not None:
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        values = {"environment": where, "growth": exponents, "tasks": [asdict(cost) for cost in costs]}
-        (arguments.out / "many-classes.json").write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
-        draw(costs, arguments.out / "many-classes.png")
+    if out is None:
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    tasks = [asdict(cost) for cost in costs]
+    values = {"environment": where, "exemplars": exemplars, "growth": exponents, "tasks": tasks}
+    (out / FILE).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    draw(costs, budget, out / "many-classes.png")
 
 
 if __name__ == "__main__":
