@@ -167,7 +167,8 @@ def growth(costs: list[TaskCost], part: str, budget: Budget) -> float:
 
 
 def draw(costs: list[TaskCost], budget: Budget, path: Path) -> None:
-    """Seconds and memory of each task over the number of classes."""
+    """Seconds and memory of each task over the number of classes, without the first task, in which torch warms up."""
+    costs = costs[1:]
     figure = Figure(figsize=(12, 3.4), layout="constrained")
     times, training, memory = figure.subplots(1, 3)
     classes = [cost.classes for cost in costs]
@@ -178,7 +179,7 @@ def draw(costs: list[TaskCost], budget: Budget, path: Path) -> None:
     times.legend(frameon=False)
     each = [1000 * cost.training / trained_images(cost.classes, budget) for cost in costs]
     training.plot(classes, each)
-    training.set(xlabel="Classes seen", ylabel="Training: processor seconds for 1,000 images", ylim=(0, None))
+    training.set(xlabel="Classes seen", ylabel="Training: seconds for 1,000 images", ylim=(0, None))
     memory.plot(classes, [cost.resident for cost in costs])
     memory.set(xlabel="Classes seen", ylabel="Memory of the process (MiB)", ylim=(0, None))
     for axes in (times, training, memory):
