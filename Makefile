@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PARALLEL := --numprocesses auto --maxprocesses 4
 
-.PHONY: help demo test test-all bench soak lint check format docs clean
+.PHONY: help demo test test-all bench soak lint check format docs dist clean
 
 help:
 	@echo "make demo      a class-incremental run on real digits, and its report (two minutes after the install)"
@@ -15,6 +15,7 @@ help:
 	@echo "make bench     speed, compared with an ideal loop (about ten minutes on an idle machine)"
 	@echo "make soak      kills, failing system calls, power cuts and hostile inputs for an hour (SOAK_MINUTES)"
 	@echo "make docs      the documentation as a site, in docs/_build"
+	@echo "make dist      the wheel and the sdist, each installed into a fresh environment and run"
 	@echo "make format    format the code"
 	@echo "make clean     remove the virtual environment and all caches"
 
@@ -55,5 +56,10 @@ docs: $(VENV)/.installed
 	$(BIN)/sphinx-build --builder html --fail-on-warning --keep-going --nitpicky docs docs/_build
 	@echo "open docs/_build/index.html in a browser"
 
+dist: $(VENV)/.installed
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python -m tests.distribution $(EXTRAS)
+
 clean:
-	rm -rf $(VENV) build docs/_build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache src/*.egg-info
+	rm -rf $(VENV) build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache src/*.egg-info

@@ -1,5 +1,10 @@
 """How benchmarks measure and judge."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from benchmarks.measure import Figure, in_turns, ratio
@@ -28,3 +33,12 @@ def test_variants_take_turns() -> None:
     order: list[str] = []
     in_turns({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, rounds=2)
     assert "".join(order) == "ab" + "ba" + "ab"
+
+
+@pytest.mark.slow
+def test_the_cost_of_many_classes_is_measured(tmp_path: Path) -> None:
+    words = ["--classes", "400", "--memory", "400", "--out", str(tmp_path)]
+    subprocess.run([sys.executable, "-m", "benchmarks.many_classes", *words], check=True, capture_output=True)
+    values = json.loads((tmp_path / "many-classes.json").read_text(encoding="utf-8"))
+    assert [task["classes"] for task in values["tasks"]] == [200, 300, 400]
+    assert (tmp_path / "many-classes.png").stat().st_size > 10_000

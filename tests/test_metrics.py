@@ -96,4 +96,7 @@ def test_undefined_tasks_are_left_out_of_means() -> None:
 
 def test_confusion_matrix_has_true_classes_in_rows() -> None:
     expected = [[1, 0, 1], [0, 1, 0], [0, 0, 0]]
-    assert metrics.confusion_matrix(np.array([0, 2, 1]), np.array([0, 0, 1]), 3).tolist() == expected
+    assert (
+        metrics.confusion_matrix(metrics.confusion_cells(np.array([0, 2, 1]), np.array([0, 0, 1])), 3).tolist()
+        == expected
+    )

@@ -24,7 +24,7 @@ def top_k_accuracy(scores: npt.NDArray[np.floating], labels: Integers, k: int) -
     >>> top_k_accuracy(np.array([[0.1, 0.7, 0.2], [0.6, 0.3, 0.1]]), np.array([2, 0]), k=1)
     50.0
     """
-    return _percentage(top_k_hits(scores, labels, k))
+    return percentage(top_k_hits(scores, labels, k))
 
 
 def top_k_hits(scores: npt.NDArray[np.floating], labels: Integers, k: int) -> Hits:
@@ -42,9 +42,10 @@ def accuracy_per_task(hits: Hits, labels: Integers, task_sizes: Sequence[int]) -
     >>> accuracy_per_task(np.array([True, False, True, True]), np.array([0, 0, 1, 3]), task_sizes=[1, 3])
     [50.0, 100.0]
     """
-    task_of_class = np.repeat(np.arange(len(task_sizes)), task_sizes)
-    task = task_of_class[labels]
-    return [_percentage(hits[task == number]) for number in range(len(task_sizes))]
+    task = np.repeat(np.arange(len(task_sizes)), task_sizes)[labels]
+    images = np.bincount(task, minlength=len(task_sizes)).tolist()
+    right = np.bincount(task, weights=hits, minlength=len(task_sizes)).tolist()
+    return [100.0 * (own / number) if number else float("nan") for own, number in zip(right, images, strict=True)]
 
 
 def accuracy_matrix(per_task: Sequence[Sequence[float | None]]) -> Floats:
@@ -79,11 +80,34 @@ def backward_transfer(matrix: Floats) -> float:
     return _mean(matrix[-1, :tasks] - np.diagonal(matrix)[:tasks])
 
 
-def confusion_matrix(predicted: Integers, labels: Integers, classes: int) -> Integers:
-    """Counts: rows are true classes, columns predicted ones."""
-    from sklearn.metrics import confusion_matrix as count
+def confusion_cells(predicted: Integers, labels: Integers) -> Integers:
+    """The cells of the confusion matrix that are not zero: true class, predicted class and images (cells, 3).
 
-    return np.asarray(count(labels, predicted, labels=np.arange(classes)), dtype=np.int64)
+    There are at most as many cells as images, however many classes there are.
+
+    >>> confusion_cells(predicted=np.array([2, 0, 2]), labels=np.array([0, 0, 0])).tolist()
+    [[0, 0, 1], [0, 2, 2]]
+    """
+    pairs, counts = np.unique(np.stack([labels, predicted], axis=1), axis=0, return_counts=True)
+    return np.concatenate([pairs, counts[:, None]], axis=1).astype(np.int64)
+
+
+def cells_of(matrix: Sequence[Sequence[int]] | Integers) -> Integers:
+    """The cells (n, 3) of a confusion matrix that are not zero."""
+    counts = np.asarray(matrix, dtype=np.int64)
+    places = np.nonzero(counts)
+    return np.stack([*places, counts[places]], axis=1)
+
+
+def confusion_matrix(cells: Integers, classes: int) -> Integers:
+    """Counts (classes, classes) from cells: rows are true classes, columns predicted ones.
+
+    >>> confusion_matrix(np.array([[0, 0, 1], [0, 1, 2]]), 2).tolist()
+    [[1, 2], [0, 0]]
+    """
+    matrix = np.zeros((classes, classes), dtype=np.int64)
+    np.add.at(matrix, (cells[:, 0], cells[:, 1]), cells[:, 2])
+    return matrix
 
 
 def _mean(values: Floats) -> float:
@@ -91,5 +115,6 @@ def _mean(values: Floats) -> float:
     return float(known.mean()) if len(known) else 0.0
 
 
-def _percentage(hits: Hits) -> float:
+def percentage(hits: Hits) -> float:
+    """Percentage of hits, NaN if there are none to count."""
     return 100.0 * float(hits.mean()) if len(hits) else float("nan")

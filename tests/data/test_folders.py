@@ -147,6 +147,11 @@ class TestImageFolder:
         with pytest.raises(DataError, match=r"dog: has no images\. Add some, or remove"):
             as_labelled(tmp_path)
 
+    def test_shards_of_a_web_data_set(self, tmp_path: Path) -> None:
+        (tmp_path / "shard-000000.tar").write_bytes(b"")
+        with pytest.raises(DataError, match=r"tar files, as WebDataset does, .* convert them to parquet files"):
+            as_labelled(tmp_path)
+
     def test_no_subfolders(self, tmp_path: Path) -> None:
         write(tmp_path / "1.png")
         with pytest.raises(DataError, match=r"has no subfolders\. Put the images of each class into a subfolder"):

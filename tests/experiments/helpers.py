@@ -9,6 +9,7 @@ from typing import Any
 from cotransport.experiments.recipe import Recipe, load_recipe
 from cotransport.experiments.results import Result
 from cotransport.experiments.run import run
+from cotransport.loggers import loggers_for
 from cotransport.training.listener import Listener, NullListener
 from cotransport.training.progress import TrainingProgress
 
@@ -26,9 +27,11 @@ def quick_recipe(*overrides: str) -> Recipe:
 def run_digits(
     *overrides: str, out: Path, listener: Listener | None = None, resume: bool = False, overwrite: bool = False
 ) -> list[Result]:
-    """Run a quick recipe."""
+    """Run a quick recipe, with its loggers."""
     recipe = quick_recipe(*overrides)
-    return run(recipe, out, resume=resume, overwrite=overwrite, listener=listener or NullListener())
+    callbacks = loggers_for(recipe.logging)
+    listener = listener or NullListener()
+    return run(recipe, out, resume=resume, overwrite=overwrite, listener=listener, callbacks=callbacks)
 
 
 def comparable(values: dict[str, Any]) -> dict[str, Any]:

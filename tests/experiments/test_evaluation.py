@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cotransport import IncrementalClassifier
+from cotransport import IncrementalClassifier, metrics
 from cotransport.data import DataSet
+from cotransport.experiments import evaluation
 from cotransport.experiments.evaluation import evaluate, initial_accuracy, none_if_nan, transport_record
 from cotransport.experiments.results import TaskResult
 from cotransport.experiments.stream import TaskStream
@@ -46,7 +47,7 @@ def learned(method: str, tasks: int) -> IncrementalClassifier:
 def test_accuracies_are_those_of_the_predictions(method: str) -> None:
     """Counted by hand, image by image."""
     classifier, test = learned(method, 2), STREAM[1].seen_test
-    found, matrix = evaluate(classifier.predictor(), test, (2, 2))
+    found, cells = evaluate(classifier.predictor(), test, (2, 2))
     predicted = [int(str(name).rpartition(" ")[2]) for name in classifier.predict(test)]
     labels = test.labels.tolist()
     correct = [one == other for one, other in zip(predicted, labels, strict=True)]
@@ -59,7 +60,18 @@ def test_accuracies_are_those_of_the_predictions(method: str) -> None:
     confusion = np.zeros((4, 4), dtype=int)
     for truth, answer in zip(labels, predicted, strict=True):
         confusion[truth, answer] += 1
-    np.testing.assert_array_equal(matrix, confusion)
+    np.testing.assert_array_equal(metrics.confusion_matrix(cells, 4), confusion)
+    assert found.test_images == 24
+
+
+@pytest.mark.parametrize("method", ["replay", "icarl", "finetune"])
+def test_an_evaluation_in_parts_gives_the_same_numbers(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    predictor, test = learned(method, 2).predictor(), STREAM[1].seen_test
+    whole, cells = evaluate(predictor, test, (2, 2), "top5")
+    monkeypatch.setattr(evaluation, "LARGEST_SCORES", 5 * 4)  # five images at a time, and four at the end
+    in_parts, same_cells = evaluate(predictor, test, (2, 2), "top5")
+    assert in_parts == whole
+    np.testing.assert_array_equal(same_cells, cells)
 
 
 def test_the_prediction_that_counts_is_the_methods_own() -> None:
@@ -132,6 +144,16 @@ def test_the_record_of_a_transport_names_the_sources() -> None:
         assert {source.name: source.share for source in origin.sources} == pytest.approx(shares)
         assert origin.sources[0].share >= origin.sources[1].share
     assert transport_record(learned("coil", 1).state_) is None
+
+
+def test_with_many_classes_a_record_names_the_sources_and_has_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = learned("coil", 1).initialise(STREAM[1].train).state_
+    whole = transport_record(state)
+    monkeypatch.setattr(evaluation, "MANY_CLASSES", 3)
+    short = transport_record(state)
+    assert whole is not None
+    assert short is not None
+    assert (short.plan, short.origins) == ([], whole.origins)
 
 
 def test_an_undefined_value_is_none() -> None:

@@ -164,7 +164,7 @@ def test_a_finished_run_of_another_recipe_is_refused(finished: Finished) -> None
 
 
 def test_a_recipe_may_differ_in_device_and_logging(finished: Finished) -> None:
-    again = run_digits(*TWO_METHODS_TWO_SEEDS, "device.workers=1", "logging.csv=true", out=finished[0])
+    again = run_digits(*TWO_METHODS_TWO_SEEDS, "device.workers=1", "logging=csv", out=finished[0])
     assert again == finished[2]
 
 
@@ -258,7 +258,7 @@ def follower(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "work",
     [
-        lambda out, listener: run_digits(*REPLAY, "logging.csv=true", out=out, listener=listener),
+        lambda out, listener: run_digits(*REPLAY, "logging=csv", out=out, listener=listener),
         lambda _, listener: boundary_module.boundary(quick_recipe(*REPLAY), listener),
     ],
     ids=["run", "boundary"],

@@ -7,12 +7,18 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cotransport.errors import RunError
+from cotransport.experiments import evaluation as evaluation_module
+from cotransport.experiments import run as run_module
+from cotransport.experiments.results import Archive
 from cotransport.experiments.run import run
 from cotransport.model.folder import ModelFolder
 from cotransport.networks.network import HeadAlone
+from cotransport.report import origins as origins_module
+from cotransport.report import write_report
 from cotransport.system import signals
 from cotransport.training.listener import NullListener
 from cotransport.training.progress import TrainingProgress
@@ -223,3 +229,25 @@ def test_a_run_of_another_process_is_left_alone(options: dict[str, bool], tmp_pa
         run_digits(*REPLAY, out=tmp_path, **options)  # type: ignore[arg-type]
     assert (store.path / ".lock").exists()
     run_digits(*REPLAY, out=tmp_path, **options)  # type: ignore[arg-type]
+
+
+def test_a_run_with_very_many_classes_lists_the_cells_of_its_confusion_matrix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five classes are many here. The matrix is the one that a dense result has."""
+    [dense] = run_digits(*REPLAY, "methods=[coil]", "data.test_images=60", out=tmp_path / "dense")
+    for module in (run_module, evaluation_module, origins_module):
+        monkeypatch.setattr(module, "MANY_CLASSES", 4)
+    with pytest.raises(KeyboardInterrupt):
+        run_digits(*REPLAY, "methods=[coil]", "data.test_images=60", out=tmp_path, listener=StopsAfterTask())
+    [listed] = run_digits(*REPLAY, "methods=[coil]", "data.test_images=60", out=tmp_path, resume=True)
+    assert listed.confusion == []
+    assert listed.confusion_cells is not None
+    assert sum(count for *_, count in listed.confusion_cells) == 60
+    np.testing.assert_array_equal(listed.cells, dense.cells)
+    assert [step.test_images for step in listed.steps] == [60] * 3
+    plans = [step.transport and len(step.transport.plan) for step in listed.steps]
+    assert plans == [None, 2, 0]
+    page = write_report([listed], tmp_path / "report").page.read_text(encoding="utf-8")
+    assert "tested on a sample of 60 images" in page
+    assert Archive.of([listed]).runs[0].cells is None

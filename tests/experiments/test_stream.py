@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cotransport.data import DataSet
+from cotransport.data import DataSet, LabelledImages
 from cotransport.errors import ConfigError
 from cotransport.experiments.stream import TaskStream, class_order, split_classes
 from cotransport.settings.sections import StreamSettings
@@ -111,6 +111,23 @@ def test_later_tasks_may_have_few_images(stream: TaskStream) -> None:
     whole = pixels(stream[2].train.images)  # the images of both classes, in the source's order
     assert torch.equal(pixels(few[2].train.images), whole[[0, 1, 2, 4, 5, 6]])
     assert [len(task.train) for task in replace(stream, later_images=9)] == [8, 4, 8]
+
+
+def test_a_sample_of_the_test_images_shrinks_for_old_classes_and_never_changes(stream: TaskStream) -> None:
+    sampled = replace(stream, test_images=5)
+    assert [len(task.seen_test) for task in sampled] == [4, 5, 5]
+    assert sampled[2].seen_test.classes == stream[2].seen_test.classes
+    drawn = [set(_images_of(task.seen_test)) for task in sampled]
+    assert drawn == [set(_images_of(task.seen_test)) for task in sampled]
+    every = [set(_images_of(task.seen_test)) for task in stream]
+    assert drawn[0] == every[0]
+    for number in (1, 2):
+        assert drawn[number] < every[number]
+        assert drawn[number] & every[number - 1] <= drawn[number - 1], "an old class gets no new test image"
+
+
+def _images_of(test: LabelledImages) -> list[bytes]:
+    return [image.numpy().tobytes() for image in pixels(test.images)]
 
 
 def test_a_stream_can_be_iterated_again(stream: TaskStream) -> None:

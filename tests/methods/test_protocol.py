@@ -58,9 +58,9 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[bytes]]:
     shown: set[bytes] = set()
     original = Network.forward
 
-    def forward(self: Network, images: Tensor) -> Output:
+    def forward(self: Network, images: Tensor, with_logits: bool = True) -> Output:
         shown.update(image.to(torch.uint8).contiguous().numpy().tobytes() for image in images.detach().cpu())
-        return original(self, images)
+        return original(self, images, with_logits)
 
     with monkeypatch.context() as patched:
         patched.setattr(Network, "forward", forward)

@@ -41,3 +41,15 @@ def test_many_classes_are_counted_by_task() -> None:
     assert confusion.is_by_task
     np.testing.assert_array_equal(confusion.counts, [[5, 0, 3], [0, 0, 0], [0, 2, 0]])
     assert confusion.most_frequent(1) == ["task 1 predicted as task 3: 3 of 8 images"]
+
+
+def test_a_list_of_cells_stands_for_a_matrix_of_very_many_classes() -> None:
+    """Three seeds: twice the cells of 5,000 classes in tasks of 2,000, 2,000 and 1,000, and one without any."""
+    cells = [(0, 0, 5), (1, 4999, 3), (2000, 1999, 2)]
+    per_task = [[80.0], [60.0, 70.0], [40.0, 50.0, 90.0]]
+    results = [
+        make_result(seed=seed, tasks=[2000, 2000, 1000], per_task=per_task, confusion=[], confusion_cells=known)
+        for seed, known in enumerate((cells, cells, None))
+    ]
+    np.testing.assert_array_equal(confusion_of(*results).counts, [[10, 0, 6], [4, 0, 0], [0, 0, 0]])
+    assert summarise(results)[0].methods[0].origins is None

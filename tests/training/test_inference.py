@@ -23,6 +23,14 @@ def test_outputs_are_those_of_the_network_in_evaluation_mode() -> None:
     torch.testing.assert_close(output.logits, expected.logits)
 
 
+@pytest.mark.parametrize("flip", [False, True])
+def test_features_can_be_had_without_logits(flip: bool) -> None:
+    network, data = small_network(), blobs(2, 20)
+    output = outputs(network, data.images, CPU, flip=flip, with_logits=False)
+    assert torch.equal(output.features, outputs(network, data.images, CPU, flip=flip).features)
+    assert output.logits.shape == (40, 0)
+
+
 def test_outputs_over_a_flip_are_the_mean_of_both() -> None:
     network, data = small_network().eval(), blobs(2, 150)
     output = outputs(network, data.images, CPU, flip=True)

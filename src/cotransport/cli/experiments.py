@@ -94,8 +94,10 @@ def run(
         return
     from cotransport.experiments import run as experiment
     from cotransport.experiments.results import with_other_results
+    from cotransport.loggers import loggers_for
     from cotransport.report import write_report
 
+    loggers = loggers_for(chosen.logging)
     folder = folder or Path("runs") / chosen.name
     if job is not None:
         run_as_job(chosen, folder, job)
@@ -109,7 +111,9 @@ def run(
         else:
             is_first = is_first_process(chosen.device)
             with listening() as listener:
-                results = experiment.run(chosen, folder, resume=resume, overwrite=overwrite, listener=listener)
+                results = experiment.run(
+                    chosen, folder, resume=resume, overwrite=overwrite, listener=listener, callbacks=loggers
+                )
     if is_first and (results := with_other_results(results, folder)):
         report = write_report(results, folder)
         _show_summary(report.streams)

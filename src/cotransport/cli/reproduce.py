@@ -130,6 +130,7 @@ def _run(
 ) -> None:
     from cotransport.experiments import run as experiment
     from cotransport.experiments.results import with_other_results
+    from cotransport.loggers import loggers_for
 
     if not (resume or overwrite):
         for recipe in recipes:  # before hours of training
@@ -151,7 +152,14 @@ def _run(
             if is_first:
                 progress_console().print(f"[bold]{recipe.name}[/] ({number} of {len(recipes)})")
             with listening() as listener:
-                found = experiment.run(recipe, own, resume=resume, overwrite=overwrite, listener=listener)
+                found = experiment.run(
+                    recipe,
+                    own,
+                    resume=resume,
+                    overwrite=overwrite,
+                    listener=listener,
+                    callbacks=loggers_for(recipe.logging),
+                )
             results += with_other_results(found, own)
             if is_first:  # after each recipe: the next one may take hours
                 paths = _write(name, results, folder)

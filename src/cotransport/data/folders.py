@@ -89,6 +89,11 @@ def _class_folders(folder: Path, root: Path | None) -> dict[str, Path]:
     """The subfolders by class name, sorted. If a root is given, links must not lead out of it."""
     # Unicode can encode the same letter in two ways, and file systems differ in which one they use
     named = sorted((unicodedata.normalize("NFC", path.name), path) for path in subfolders(folder))
+    if not named and any(folder.glob("*.tar")):
+        raise DataError(
+            f"{folder}: has tar files, as WebDataset does, which are not read: a task needs all images of its classes, "
+            "and shards mix the classes. Unpack them into a subfolder per class, or convert them to parquet files"
+        )
     if not named:
         raise DataError(
             f"{folder}: has no subfolders. Put the images of each class into a subfolder named after the class"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -13,15 +13,25 @@ from torch.nn import functional as F
 
 from cotransport import metrics
 from cotransport.data import LabelledImages
-from cotransport.experiments.results import Accuracies, InitialAccuracy, Origin, SourceShare, Transport
+from cotransport.experiments.results import (
+    MANY_CLASSES,
+    Accuracies,
+    InitialAccuracy,
+    Origin,
+    SourceShare,
+    Transport,
+)
 from cotransport.experiments.stream import Task
 from cotransport.learner.learning import initialised
 from cotransport.learner.prediction import Predictor
 from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.state import State
 from cotransport.methods import make_method
-from cotransport.transport import class_centres, effective_sources
+from cotransport.transport import class_centres, effective_sources, sources
 
+ACCURACIES = ("top1", "top5", "head_top1", "ncm_top1")
+LARGEST_SCORES = 2**26
+"""Most scores, of images times classes, that are kept at a time."""
 SOURCES = 5
 """Old classes that a result names for each new class. The transport plan has all of them."""
 
@@ -32,20 +42,43 @@ def evaluate(
     task_sizes: Sequence[int],
     metric: Literal["top1", "top5"] = "top1",
 ) -> tuple[Accuracies, metrics.Integers]:
-    """Accuracies and the confusion matrix of a learner, on the test images of all classes seen."""
-    scores = predictor.scores(test)
-    deciding = predictor.deciding(scores).numpy()
+    """Accuracies and the cells of the confusion matrix, on the test images of all classes seen.
+
+    With very many classes, the scores of all images would not fit into memory, so the images are evaluated in parts.
+    """
+    size = max(1, LARGEST_SCORES // len(test.classes))
+    parts = [test] if len(test) <= size else [test.take(rows) for rows in torch.split(torch.arange(len(test)), size)]
+    found = [_evaluated(predictor, part) for part in parts]
+    hits = {name: np.concatenate([part.hits[name] for part in found]) for name in found[0].hits}
     labels = test.labels.numpy()
-    hits = metrics.top_k_hits(deciding, labels, 1 if metric == "top1" else 5)
     accuracies = Accuracies(
         classes_seen=len(test.classes),
-        top1=_top_k(deciding, labels, 1),
-        top5=_top_k(deciding, labels, 5),
-        head_top1=_top_k(scores.head.numpy(), labels, 1),
-        ncm_top1=None if scores.ncm is None else _top_k(scores.ncm.numpy(), labels, 1),
-        per_task=[none_if_nan(value) for value in metrics.accuracy_per_task(hits, labels, task_sizes)],
+        **{name: none_if_nan(metrics.percentage(hits[name])) if name in hits else None for name in ACCURACIES},
+        per_task=[none_if_nan(value) for value in metrics.accuracy_per_task(hits[metric], labels, task_sizes)],
+        test_images=len(test),
     )
-    return accuracies, metrics.confusion_matrix(deciding.argmax(axis=1), labels, len(test.classes))
+    return accuracies, metrics.confusion_cells(np.concatenate([part.predicted for part in found]), labels)
+
+
+class _Evaluated(NamedTuple):
+    """The answers for some images."""
+
+    predicted: metrics.Integers
+    hits: dict[str, metrics.Hits]
+    """For each accuracy, whether each image counts as recognised."""
+
+
+def _evaluated(predictor: Predictor, images: LabelledImages) -> _Evaluated:
+    scores, labels = predictor.scores(images), images.labels.numpy()
+    deciding, head = predictor.deciding(scores).numpy(), scores.head.numpy()
+    hits = {
+        "top1": metrics.top_k_hits(deciding, labels, 1),
+        "top5": metrics.top_k_hits(deciding, labels, 5),
+        "head_top1": metrics.top_k_hits(head, labels, 1),
+    }
+    if scores.ncm is not None:
+        hits["ncm_top1"] = metrics.top_k_hits(scores.ncm.numpy(), labels, 1)
+    return _Evaluated(deciding.argmax(axis=1), hits)
 
 
 def initial_accuracy(
@@ -88,16 +121,24 @@ def transport_record(state: State) -> Transport | None:
     """What the newest classes were built from; None if they were not transported."""
     if state.plan is None:
         return None
-    built = zip(state.built_from().items(), effective_sources(state.plan).tolist(), strict=True)
+    old = len(state.plan)
+    shares, places = (
+        part[:SOURCES].T.tolist() for part in sources(state.plan).sort(dim=0, descending=True, stable=True)
+    )
+    numbers = effective_sources(state.plan).tolist()
     origins = [
         Origin(
             name=str(name),
-            sources=[SourceShare(name=str(old), share=share) for old, share in list(shares.items())[:SOURCES]],
-            effective_sources=number,
+            sources=[
+                SourceShare(name=str(state.classes[place]), share=share)
+                for place, share in zip(places[new], shares[new], strict=True)
+            ],
+            effective_sources=numbers[new],
         )
-        for (name, shares), number in built
+        for new, name in enumerate(state.classes[old:])
     ]
-    return Transport(plan=[[round(mass, 8) for mass in row] for row in state.plan.tolist()], origins=origins)
+    plan = [] if len(state.classes) > MANY_CLASSES else state.plan.tolist()
+    return Transport(plan=[[round(mass, 8) for mass in row] for row in plan], origins=origins)
 
 
 def none_if_nan(value: float) -> float | None:

@@ -23,7 +23,7 @@ from cotransport.settings.sections import (
     Data,
     Device,
     HeadSettings,
-    Logging,
+    LoggerName,
     Loss,
     NotNegative,
     Optimiser,
@@ -35,6 +35,11 @@ from cotransport.settings.sections import (
 from cotransport.settings.validation import Settings, as_section, nearest, validated
 
 AnyMethod = Annotated[Method, BeforeValidator(make_method), PlainSerializer(Method.dumped)]
+
+
+def _as_names(value: object) -> object:
+    """A list of names, which may be given as a single name."""
+    return (value,) if isinstance(value, str) else value
 
 
 class Recipe(Settings):
@@ -68,8 +73,10 @@ class Recipe(Settings):
     """How images are classified after training."""
     device: Device = Device()
     """The hardware that trains, and how it is used."""
-    logging: Logging = Logging()
-    """Logs of the training, written next to the result."""
+    logging: Annotated[tuple[LoggerName, ...], BeforeValidator(_as_names)] = ()
+    """Logs of the training: a name or a list of them. `csv` and `tensorboard` write into the run's folder; `wandb` and
+    `mlflow` go where these programs are set up to keep runs. All but `csv` need an extra, as in
+    `pip install 'cotransport[wandb]'`."""
     follow: str | None = None
     """Folder of an earlier experiment. Every method and seed trains for the numbers of epochs recorded there."""
     methods: Annotated[tuple[AnyMethod, ...], Field(min_length=1)]

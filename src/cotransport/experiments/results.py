@@ -15,6 +15,8 @@ from cotransport.errors import RunError
 from cotransport.system.files import storage_errors, write_text
 
 RESULT = "result.json"
+MANY_CLASSES = 1000
+"""With more classes than this, a result lists the cells of its confusion matrix, and has no transport plans."""
 ARCHIVE_START = '{"runs": ['
 """The first characters of an archive."""
 
@@ -48,7 +50,10 @@ class Transport(_Record):
     """How old classes' weights were transported to a task's new classes."""
 
     plan: list[list[float]]
-    """Row i, column j: the mass that goes from old class i to the task's new class j. The total mass is 1."""
+    """Row i, column j: the mass that goes from old class i to the task's new class j. The total mass is 1.
+
+    Empty if there are more than MANY_CLASSES classes; `origins` then has the largest shares only.
+    """
     origins: list[Origin]
     """One for each new class."""
 
@@ -74,6 +79,8 @@ class Accuracies(_Record):
     """Accuracy of the nearest class mean; None for a method that keeps no exemplars."""
     per_task: list[float | None]
     """The metric on each task's images."""
+    test_images: int | None = None
+    """Number of images behind these numbers; None in results of earlier releases."""
 
 
 class TaskResult(Accuracies):
@@ -116,7 +123,10 @@ class Result(_Record):
     parameters: int | None = None
     """Number of trained weights of the network after the last task; None in results of earlier releases."""
     confusion: list[list[int]]
-    """After the last task: rows are true classes, columns predicted ones, both in order of arrival."""
+    """After the last task: rows are true classes, columns predicted ones, both in order of arrival. Empty if there are
+    more than MANY_CLASSES classes."""
+    confusion_cells: list[tuple[int, int, int]] | None = None
+    """The same for more classes: true class, predicted class and number of images, where it is not 0."""
     environment: dict[str, Any]
 
     @property
@@ -133,6 +143,13 @@ class Result(_Record):
     def accuracy_matrix(self) -> metrics.Floats:
         """Row i, column j: accuracy on task j after task i, NaN where undefined."""
         return metrics.accuracy_matrix([step.per_task for step in self.steps])
+
+    @property
+    def cells(self) -> metrics.Integers | None:
+        """The confusion matrix after the last task, as cells (n, 3); None if the result has none of all classes."""
+        if self.confusion_cells is not None:
+            return np.array(self.confusion_cells, dtype=np.int64).reshape(-1, 3)
+        return metrics.cells_of(self.confusion) if len(self.confusion) == len(self.classes) else None
 
     def save(self, folder: Path) -> Path:
         """Write `result.json` into a folder. A reader sees all of it or nothing."""
@@ -224,7 +241,7 @@ def _load(kind: type[_RecordType], path: Path, what: str, remedy: str) -> _Recor
 
 def _without_large_parts(result: Result) -> Result:
     steps = [step.model_copy(update={"transport": None}) for step in result.steps]
-    return result.model_copy(update={"steps": steps, "confusion": []})
+    return result.model_copy(update={"steps": steps, "confusion": [], "confusion_cells": None})
 
 
 def _number(value: float | None) -> float:

@@ -6,7 +6,6 @@ import math
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,6 +17,7 @@ from cotransport.data import Source, load_data_set, open_source
 from cotransport.data.fingerprint import fingerprint
 from cotransport.data.memory import Memory
 from cotransport.errors import ModelError, RunError
+from cotransport.experiments.callback import Callback, StartedRun, reported
 from cotransport.experiments.environment import environment
 from cotransport.experiments.evaluation import evaluate, initial_accuracy, none_if_nan, transport_record
 from cotransport.experiments.preparation import (
@@ -30,9 +30,8 @@ from cotransport.experiments.preparation import (
     with_augmentation,
 )
 from cotransport.experiments.recipe import Recipe, with_new_settings
-from cotransport.experiments.results import RESULT, Result, TaskResult
+from cotransport.experiments.results import MANY_CLASSES, RESULT, Result, TaskResult
 from cotransport.experiments.stream import Split, Task, TaskStream, split_classes
-from cotransport.experiments.training_log import TrainingLog
 from cotransport.jobs import Job, JobRecord, TrainingRecord
 from cotransport.learner.learning import learned
 from cotransport.learner.prediction import Predictor
@@ -65,15 +64,19 @@ def run(
     resume: bool = False,
     overwrite: bool = False,
     only: str | None = None,
-    listener: Listener,
+    listener: Listener = NullListener(),
+    callbacks: Sequence[Callback] = (),
 ) -> list[Result]:
     """Run what is not finished yet and return all results. Unfinished runs need `resume` or `overwrite`.
 
     only : the name of the folder of one of the recipe's runs. The others are left alone.
+    listener : shows the progress.
+    callbacks : are told what happens, such as the loggers of the recipe (`cotransport.loggers.loggers_for`).
     """
     processes = processes_for(recipe.device)
     environment_at_start = environment(processes)  # before the first task: the checkout may change during a long run
-    listener = listener if processes.is_first else NullListener()
+    if not processes.is_first:
+        listener, callbacks = NullListener(), ()
     recipe, source, split = _open(recipe)
     runs = [one for one in runs_of(recipe) if only in (None, one.folder)]
     if not runs:
@@ -85,7 +88,10 @@ def run(
     listener.planned(len(pending), [one.folder for one in runs if one.folder in results])
     if pending:
         stream = TaskStream(
-            load_data_set(source, recipe.data, recipe.prediction.fit), split, recipe.stream.later_images
+            load_data_set(source, recipe.data, recipe.prediction.fit),
+            split,
+            recipe.stream.later_images,
+            recipe.data.test_images,
         )
         check_classes(stream)
         images = fingerprint(stream.data, listener.reading)
@@ -98,7 +104,9 @@ def run(
         for number, one in enumerate(pending, start=1):
             job = Job(out / one.folder / UNFINISHED, records[one.folder], processes)
             title = f"{one.label}, seed {one.seed} (run {number} of {len(pending)})"
-            results[one.folder] = _finish(recipe, one, stream, job, listener, title, environment_at_start, features)
+            results[one.folder] = _finish(
+                recipe, one, stream, job, listener, callbacks, title, environment_at_start, features
+            )
     return [results[one.folder] for one in runs]
 
 
@@ -231,6 +239,7 @@ def _finish(
     stream: TaskStream,
     job: Job,
     listener: Listener,
+    callbacks: Sequence[Callback],
     title: str,
     environment_at_start: dict[str, Any],
     features: FeatureCache | None,
@@ -246,26 +255,28 @@ def _finish(
         if features is not None and so_far.state is not None and so_far.state.features is not None:
             features.add(so_far.state.features)
         processes.wait_for_all()  # until all have read the state, because it will be overwritten
-        log_settings = recipe.logging if processes.is_first else type(recipe.logging)()
         listener.job_started(title, [], expected_work(recipe, one.method, stream), len(so_far.results))
         listener.details(yaml_text(job.record.request))
-        with closing(TrainingLog(log_settings, folder, so_far.steps_logged)) as log:
+        classes = tuple(str(name) for name in stream.classes)
+        started = StartedRun(folder, recipe, one.label, one.seed, classes, len(so_far.results), so_far.steps_done)
+        with reported(started, callbacks) as events:
 
             def listen(progress: TrainingProgress) -> None:
-                log.training(progress)
+                events.training(progress)
                 listener.training(progress)
 
             for number in range(len(so_far.results), len(stream)):
                 with jobs.uninterrupted():
                     task = stream[number]
                     so_far = _learn(recipe, one, so_far, task, job, listen, features)
-                    log.task_done(so_far.results[-1])
-                    so_far = replace(so_far, steps_logged=log.steps_done)
+                    events.task_done(so_far.results[-1])
+                    so_far = replace(so_far, steps_done=events.steps_done)
                     processes.decide_once(lambda: _save(recipe, one, store, so_far, job))  # noqa: B023 (called at once)
                     listener.task_done(*_in_words(so_far.results[-1], recipe, one))
-        result = _result(recipe, one, stream, so_far, job, environment_at_start)
-        if processes.is_first:
-            result.save(folder)
+            result = _result(recipe, one, stream, so_far, job, environment_at_start)
+            if processes.is_first:
+                result.save(folder)
+            events.run_done(result)
     job.remove()
     return result
 
@@ -279,15 +290,15 @@ class _SoFar:
     results: list[TaskResult]
     """One for each finished task."""
     confusion: metrics.Integers
-    """The confusion matrix after the last task."""
-    steps_logged: int
-    """Training steps of all finished tasks, for the training log."""
+    """The confusion matrix after the last task, as cells (n, 3)."""
+    steps_done: int
+    """Training steps of all finished tasks."""
 
 
 def _restore(recipe: Recipe, one: Run, store: ModelStore, stream: TaskStream) -> _SoFar:
     """The state after the last finished task, or a fresh start."""
     if not store.exists:
-        return _SoFar(None, [], np.zeros((0, 0), dtype=np.int64), 0)
+        return _SoFar(None, [], np.zeros((0, 3), dtype=np.int64), 0)
     try:
         snapshot = store.read()
         if one.method.budget(recipe.memory) is None:  # the memory is all images seen: the stream has them
@@ -296,7 +307,10 @@ def _restore(recipe: Recipe, one: Run, store: ModelStore, stream: TaskStream) ->
             snapshot = replace(snapshot, memory=Memory(tuple(parts)))
         state, _ = restored(snapshot, device=recipe.device)
         results = [TaskResult.model_validate(values) for values in snapshot.metrics["steps"]]
-        confusion = np.array(snapshot.metrics["confusion"], dtype=np.int64)
+        if "confusion_cells" in snapshot.metrics:
+            confusion = np.array(snapshot.metrics["confusion_cells"], dtype=np.int64)
+        else:  # a run that an earlier release has started
+            confusion = metrics.cells_of(snapshot.metrics["confusion"])
         return _SoFar(state, results, confusion, int(snapshot.metrics["logged"]))
     except (ModelError, KeyError, TypeError, ValueError) as error:
         raise RunError(f"{store.path}: damaged ({error}). {RESTART}") from None
@@ -334,7 +348,7 @@ def _learn(
         transport=transport_record(state),
         initial=initial,
     )
-    return _SoFar(state, [*so_far.results, result], confusion, so_far.steps_logged)
+    return _SoFar(state, [*so_far.results, result], confusion, so_far.steps_done)
 
 
 def _add_test_features(features: FeatureCache, state: State, task: Task, settings: LearnerSettings) -> None:
@@ -354,8 +368,8 @@ def _save(recipe: Recipe, one: Run, store: ModelStore, so_far: _SoFar, job: Job)
     assert so_far.state is not None
     values = {
         "steps": [result.model_dump(mode="json") for result in so_far.results],
-        "confusion": so_far.confusion.tolist(),
-        "logged": so_far.steps_logged,
+        "confusion_cells": so_far.confusion.tolist(),
+        "logged": so_far.steps_done,
     }
     snapshot = replace(snapshot_of(so_far.state, learner_settings(recipe, one)), metrics=values)
     if one.method.budget(recipe.memory) is None:
@@ -371,6 +385,7 @@ def _result(
     steps = so_far.results
     matrix = metrics.accuracy_matrix([step.per_task for step in steps])
     curve = [math.nan if (value := getattr(step, recipe.metric)) is None else value for step in steps]
+    is_large = len(stream.classes) > MANY_CLASSES
     threads = max((training.threads or 0 for training in job.record.trainings.values()), default=0)
     return Result(
         recipe=recipe.model_dump(mode="json"),
@@ -390,7 +405,8 @@ def _result(
         forgetting_per_task=[none_if_nan(value) for value in metrics.forgetting_per_task(matrix).tolist()],
         backward_transfer=metrics.backward_transfer(matrix),
         parameters=None if so_far.state is None else _trained_weights(so_far.state, recipe),
-        confusion=so_far.confusion.tolist(),
+        confusion=[] if is_large else metrics.confusion_matrix(so_far.confusion, len(stream.classes)).tolist(),
+        confusion_cells=so_far.confusion.tolist() if is_large else None,
         environment={**environment_at_start, "threads": threads or environment_at_start["threads"]},
     )
 

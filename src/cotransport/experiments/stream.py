@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
+import torch
 
 from cotransport.data import DataSet, Label, LabelledImages
 from cotransport.errors import ConfigError
@@ -15,6 +16,8 @@ from cotransport.settings.validation import nearest
 
 Split = tuple[tuple[int, ...], ...]
 """For each task, the numbers of its classes in the source, in order of arrival."""
+SAMPLE_SEED = 1993
+"""Seed of the random order from which samples of test images are taken."""
 NAMED = 12
 """Classes, at most, that an error lists."""
 
@@ -98,6 +101,8 @@ class TaskStream:
     split: Split
     later_images: int | None = None
     """Training images of each class in all tasks after the first; None for all."""
+    test_images: int | None = None
+    """Most test images of the classes seen that a task has; None for all."""
 
     def __len__(self) -> int:
         return len(self.split)
@@ -112,7 +117,19 @@ class TaskStream:
         train = self.data.train.select_classes(own)
         if number and self.later_images is not None:
             train = train.first_of_each_class(self.later_images)
-        return Task(number, train.classes, train, self.data.test.select_classes(seen))
+        return Task(number, train.classes, train, self._test_sample(seen).select_classes(seen))
+
+    def _test_sample(self, seen: Sequence[int]) -> LabelledImages:
+        """The test images, or a sample of those of the classes seen. Later samples take no other image of a class.
+
+        The test images have a random order that is always the same, and the first ones are taken.
+        """
+        test = self.data.test
+        if self.test_images is None:
+            return test
+        order = torch.from_numpy(np.random.RandomState(SAMPLE_SEED).permutation(len(test)))
+        is_seen = torch.isin(test.labels[order], torch.tensor(seen, dtype=torch.int64))
+        return test.take(order[is_seen][: self.test_images].sort().values)
 
     def __iter__(self) -> Iterator[Task]:
         return (self[number] for number in range(len(self)))

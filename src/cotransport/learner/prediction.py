@@ -41,8 +41,8 @@ class Predictor:
         """Whether the method predicts with the nearest class mean, and not with the head."""
         return self.settings.method.predict_with == "ncm"
 
-    def outputs(self, images: object) -> Output:
-        """Features and logits of images."""
+    def outputs(self, images: object, *, with_logits: bool = True) -> Output:
+        """Features and logits of images; without logits if only the features are needed."""
         if isinstance(images, LabelledImages):
             images = images.images
         size, settings = self.state.image_size, self.settings.prediction
@@ -51,8 +51,10 @@ class Predictor:
         cache = None if settings.flip else self.state.features
         known = None if cache is None else cache.known(squares, settings.view)
         if known is not None:
-            return outputs(HeadAlone(self.state.network.head), Vectors(known), self.settings.device)
-        return outputs(self._network, squares, self.settings.device, flip=settings.flip, view=settings.view)
+            head = HeadAlone(self.state.network.head)
+            return outputs(head, Vectors(known), self.settings.device, with_logits=with_logits)
+        network, device = self._network, self.settings.device
+        return outputs(network, squares, device, flip=settings.flip, view=settings.view, with_logits=with_logits)
 
     @cached_property
     def _network(self) -> Network:
@@ -61,7 +63,7 @@ class Predictor:
 
     def features(self, images: object) -> Tensor:
         """Features (n, d) of images."""
-        return self.outputs(images).features
+        return self.outputs(images, with_logits=False).features
 
     def scores(self, images: object) -> Scores:
         """The head's and the nearest class mean's predictions, in one pass."""

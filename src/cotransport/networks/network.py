@@ -44,10 +44,13 @@ class Network(nn.Module):
         """Number of weights that training changes."""
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
 
-    def forward(self, images: Tensor) -> Output:
-        """Features and logits of images (n, 3, h, w) with any dtype."""
+    def forward(self, images: Tensor, with_logits: bool = True) -> Output:
+        """Features and logits of images (n, 3, h, w) with any dtype.
+
+        with_logits : whether the head is asked. Otherwise, there are logits of no class (n, 0).
+        """
         features = self.backbone(self.normalised(images))
-        return Output(features, self.head(features))
+        return Output(features, self.head(features) if with_logits else features.new_zeros(len(features), 0))
 
     def normalised(self, images: Tensor) -> Tensor:
         """Pixels as the backbone sees them: over the first task's images, each colour has mean 0 and deviation 1."""

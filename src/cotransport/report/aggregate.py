@@ -109,15 +109,18 @@ def _stream_key(result: Result) -> object:
     """Results with the same key can be compared."""
     validation = setting(result.recipe, "data", "validation")
     images = setting(result.recipe, "stream", "later_images")
+    sample = setting(result.recipe, "data", "test_images")
     split = tuple(result.classes), tuple(result.tasks)
-    return data_set_name(result), repr(validation), repr(images), result.metric, *split
+    return data_set_name(result), repr(validation), repr(images), repr(sample), result.metric, *split
 
 
 def _title(result: Result) -> str:
     size = f"{plural(len(result.classes), 'class')} in {plural(len(result.tasks), 'task')}"
     images = setting(result.recipe, "stream", "later_images")
     few = f", {plural(images, 'image')} of each later class" if images else ""
-    return f"{data_set_name(result)}: {size}{few}{', validation' if uses_validation_images(result) else ''}"
+    sample = setting(result.recipe, "data", "test_images")
+    tested = f", tested on a sample of {plural(sample, 'image')}" if sample else ""
+    return f"{data_set_name(result)}: {size}{few}{', validation' if uses_validation_images(result) else ''}{tested}"
 
 
 def _distinct_names(names: Sequence[str]) -> list[str]:

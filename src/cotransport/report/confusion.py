@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cotransport.experiments.results import Result
-from cotransport.metrics import Floats, Integers
+from cotransport.metrics import Floats, Integers, confusion_matrix
 from cotransport.report.estimates import ratio
 from cotransport.report.style import MAX_MAP_CLASSES
 from cotransport.report.text import plural
@@ -28,16 +28,16 @@ class Confusion:
     @classmethod
     def total(cls, results: Sequence[Result], classes: list[str], task_starts: list[int]) -> Confusion | None:
         """Sum over the results, after the last task; None if no result has a matrix of all classes."""
-        size = len(classes)
-        matrices = [np.asarray(result.confusion, dtype=np.int64) for result in results if len(result.confusion) == size]
-        if not matrices:
+        known = [cells for result in results if (cells := result.cells) is not None]
+        if not known:
             return None
-        counts = np.sum(matrices, axis=0)
-        if size <= MAX_MAP_CLASSES:
-            return cls(classes, counts, task_starts)
-        between_tasks = np.add.reduceat(np.add.reduceat(counts, task_starts, axis=0), task_starts, axis=1)
+        cells = np.concatenate(known)
+        if len(classes) <= MAX_MAP_CLASSES:
+            return cls(classes, confusion_matrix(cells, len(classes)), task_starts)
+        of_tasks = cells.copy()
+        of_tasks[:, :2] = np.searchsorted(task_starts, cells[:, :2], side="right") - 1
         names = [f"task {number}" for number in range(1, len(task_starts) + 1)]
-        return cls(names, between_tasks, [], is_by_task=True)
+        return cls(names, confusion_matrix(of_tasks, len(names)), [], is_by_task=True)
 
     @property
     def shares(self) -> Floats:

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.colors import Normalize, PowerNorm
 from matplotlib.figure import Figure
 
+from cotransport.experiments.results import Transport
 from cotransport.report.confusion import Confusion
 from cotransport.report.drawing import (
     MAX_NUMBERED,
@@ -115,6 +116,27 @@ def transport_figure(method_name: str, origins: Origins) -> Figure:
     separate_tasks(axes, origins.old_task_starts, origins.new_task_starts)
     axes.set(title=f"{method_name}: what new classes were built from", xlabel="New class", ylabel="Old class")
     return figure
+
+
+def draw_plan(transport: Transport, classes: Sequence[str], title: str, path: Path) -> bool:
+    """Draw one task's transport as a PNG file. False, and no file, if there are too many classes for a map.
+
+    classes : in order of arrival, the task's own included.
+    """
+    plan = np.asarray(transport.plan, dtype=np.float64)
+    old, new = plan.shape
+    origins = Origins(
+        old=list(classes[:old]),
+        new=list(classes[old : old + new]),
+        shares=100 * new * plan,
+        effective_sources=[],
+        old_task_starts=[0],
+        new_task_starts=[0],
+    )
+    if origins.has_map:
+        with paper_style():
+            transport_figure(title, origins).savefig(path, dpi=100, bbox_inches="tight")
+    return origins.has_map
 
 
 def initial_figure(method: MethodSummary) -> Figure:

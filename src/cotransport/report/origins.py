@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cotransport.experiments.results import Result
+from cotransport.experiments.results import MANY_CLASSES, Result
 from cotransport.metrics import Floats
 from cotransport.report.estimates import Estimate, estimate_positions, mean_over_seeds
 from cotransport.report.style import MAX_MAP_CLASSES
@@ -45,8 +45,10 @@ class Origins:
 
     @classmethod
     def mean(cls, results: Sequence[Result], classes: Sequence[str], tasks: Sequence[int]) -> Origins | None:
-        """Mean over the results; None if no result has a transport."""
+        """Mean over the results; None if no result has a transport, or if there are too many classes for plans."""
         size = len(classes)
+        if size > MANY_CLASSES:
+            return None
         shares = np.full((len(results), size, size), np.nan)
         effective: list[list[float | None]] = [[None] * size for _ in results]
         for seed, result in enumerate(results):

@@ -30,6 +30,9 @@ PRETRAINED_NAMES = ("efficientnet-lite0", "efficientnet-lite2")
 BACKBONE_NAMES = ("fast", "resnet8", "resnet20", "resnet32", "resnet18", *PRETRAINED_NAMES)
 """Names of the built-in backbones; `cotransport.networks.backbones` builds them."""
 
+LoggerName = Literal["csv", "tensorboard", "wandb", "mlflow"]
+"""A program or format for training logs; `cotransport.loggers` writes them."""
+
 
 class Data(Settings):
     """Where the images come from."""
@@ -48,6 +51,9 @@ class Data(Settings):
     """Local folders: whether symbolic links, and file paths in a Hugging Face data set, may lead out of the folder."""
     validation: Share | None = None
     """If set, this share of each class's training images is used for evaluation, and the test images are not used."""
+    test_images: Positive | None = None
+    """Evaluate on a random sample of at most this many images of the classes seen, the same for all methods and seeds.
+    By default, on all of them."""
 
 
 class StreamSettings(Settings):
@@ -366,12 +372,3 @@ class Device(Settings):
     """Time between two checkpoints of a training, in seconds: at most this much work is lost if the process is killed.
     The time is longer on slow disks, so that writing takes at most a fiftieth of the training. 0 writes a checkpoint
     after every step, for tests."""
-
-
-class Logging(Settings):
-    """Logs of the training, written next to the result."""
-
-    csv: bool = False
-    """Write the loss, accuracy and speed of each epoch, and the test accuracy after each task, to a CSV file."""
-    tensorboard: bool = False
-    """Write the same numbers for TensorBoard. Needs `pip install 'cotransport[tensorboard]'`."""

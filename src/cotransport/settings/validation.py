@@ -147,7 +147,9 @@ def _section(kind: type[Settings], path: tuple[int | str, ...]) -> type[Settings
 
 
 def _choices(kind: type[Settings], path: tuple[int | str, ...]) -> list[object]:
-    """The literal values that the field at a path allows."""
+    """The literal values that the field at a path allows; of a list, those of its items."""
+    while isinstance(path[-1], int):
+        path = path[:-1]
     field = _section(kind, path[:-1]).model_fields[str(path[-1])]
     return [choice for choice in _leaves(field.annotation) if not isinstance(choice, type)]
 

@@ -50,9 +50,10 @@ class FeatureCache:
         missing = {digest: index for index, digest in enumerate(digests) if digest not in self._places}
         if missing:
             new = images.take(torch.tensor(list(missing.values())))
-            found = inference.outputs(network.frozen(), new, device, view=self.view, progress=progress).features
+            frozen = network.frozen()
+            output = inference.outputs(frozen, new, device, view=self.view, progress=progress, with_logits=False)
             self._places |= {digest: (len(self._parts), row) for row, digest in enumerate(missing)}
-            self._parts = (*self._parts, (_table(missing), found))
+            self._parts = (*self._parts, (_table(missing), output.features))
         return self._take(digests, network.dimension)
 
     def known(self, images: Images, view: View) -> Tensor | None:

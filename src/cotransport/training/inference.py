@@ -32,23 +32,25 @@ def outputs(
     flip: bool = False,
     view: View = View(),
     progress: PassListener | None = None,
+    with_logits: bool = True,
 ) -> Output:
     """Features and logits of all images, on the CPU; the same in every process.
 
     flip : average them over each image and its mirror image.
     view : what the network sees of an image.
     progress : hears how many images are done.
+    with_logits : whether logits are wanted. With many classes, they take far more memory than the features.
     """
     processes, training = processes_for(device), network.training
     place(network, device).eval()
     features = torch.zeros(len(images), network.dimension)
-    logits = torch.zeros(len(images), network.head.classes)
+    logits = torch.zeros(len(images), network.head.classes if with_logits else 0)
     workers = decoding_workers(images, device)
     with torch.inference_mode(), processes.autocast():
         for rows, chunk in evaluation_chunks(
             images, device=processes.device, shard=processes.shard, workers=workers, view=view
         ):
-            output = mirrored_mean(network, chunk) if flip else network(chunk)
+            output = mirrored_mean(network, chunk, with_logits) if flip else network(chunk, with_logits)
             features[rows], logits[rows] = output.features.float().cpu(), output.logits.float().cpu()
             if progress is not None:
                 progress(rows.stop, len(images))
@@ -58,9 +60,9 @@ def outputs(
     return Output(features, logits)
 
 
-def mirrored_mean(network: Network, images: Tensor) -> Output:
+def mirrored_mean(network: Network, images: Tensor, with_logits: bool = True) -> Output:
     """Features and logits of images (n, 3, h, w), averaged over each image and its mirror image."""
-    output = network(torch.cat([images, images.flip(3)]))
+    output = network(torch.cat([images, images.flip(3)]), with_logits)
     return Output(*((part[: len(images)] + part[len(images) :]) / 2 for part in output))
 
 

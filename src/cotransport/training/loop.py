@@ -137,7 +137,8 @@ class Trainer:
 
     def features(self, network: Network, images: Images) -> Tensor:
         """Features (n, d) of all images, on the CPU; the same in every process."""
-        return self.outputs(network, images).features
+        view = self.prediction.view
+        return inference.outputs(network, images, self.device, view=view, with_logits=False).features
 
     def _threads(self, network: Network, images: Images) -> int:
         """The number of threads that a step of this training keeps busy."""
