@@ -55,10 +55,10 @@ def _run(*, is_first: bool) -> None:
         with signals.handled(follower=not is_first):
             app(prog_name="cotransport")  # python -m would put itself into the completion script
     except CotransportError as error:
-        err.print(f"[bold red]error:[/] {markup(error)}", soft_wrap=True)
+        output.show_error(error)
         sys.exit(error.exit_code)
     except OSError as error:  # a full disk, a folder without write permission
-        err.print(f"[bold red]error:[/] {markup(error)}", soft_wrap=True)
+        output.show_error(error)
         sys.exit(1)
     except signals.Interrupted as stopped:
         err.print(f"[bold]{stopped}[/]")
