@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from cotransport.cli import compare, experiments, models, output, owning, reproduce
+from cotransport.cli import compare, experiments, models, output, owning, reproduce, serving
 from cotransport.cli.console import FLAG, err, out
 from cotransport.errors import CotransportError, CotransportWarning
 from cotransport.system import signals
@@ -32,6 +32,7 @@ app.add_typer(compare.app)
 app.add_typer(reproduce.app)
 app.add_typer(models.app)
 app.add_typer(owning.app)
+app.add_typer(serving.app)
 
 
 def main() -> None:
