@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PARALLEL := --numprocesses auto --maxprocesses 4
 
-.PHONY: help demo test test-all bench lint check format docs clean
+.PHONY: help demo test test-all bench lint check format docs browser clean
 
 help:
 	@echo "make demo      a class-incremental run on real digits, and its report (two minutes after the install)"
@@ -15,6 +15,7 @@ help:
 	@echo "make bench     speed, compared with an ideal loop (about ten minutes on a idle machine)"
 	@echo "make docs      the documentation as a site, in docs/_build"
 	@echo "make format    format the code"
+	@echo "make browser   Chromium for the browser test, on Debian; without it, the test is skipped"
 	@echo "make clean     remove the virtual environment and all caches"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -50,6 +51,10 @@ format: $(VENV)/.installed
 docs: $(VENV)/.installed
 	$(BIN)/sphinx-build --builder html --fail-on-warning --keep-going --nitpicky docs docs/_build
 	@echo "open docs/_build/index.html in a browser"
+
+browser:
+	@command -v chromium >/dev/null || (apt-get update && apt-get install --yes --no-install-recommends chromium) \
+	  || echo "no browser was installed: the browser test will be skipped"
 
 clean:
 	rm -rf $(VENV) build docs/_build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache src/*.egg-info

@@ -1,7 +1,7 @@
 // The page of `cotransport serve`. It keeps the token of this tab, and all texts of the model go through textContent.
 
 const KEY = "cotransport-token";
-const SHOWN_CLASSES = 3, SHOWN_ANSWERS = 24, SHOWN_THUMBNAILS = 24, ASKED_AT_ONCE = 16;
+const SHOWN_CLASSES = 3, SHOWN_ANSWERS = 12, SHOWN_THUMBNAILS = 24, ASKED_AT_ONCE = 16;
 const byId = (id) => document.getElementById(id);
 
 let token = takeToken();
@@ -206,19 +206,28 @@ byId("add-row").addEventListener("click", () => addRow().name.focus());
 byId("teach-form").addEventListener("submit", (event) => {
   event.preventDefault();
   doing(byId("teach-button"), async () => {
-    const form = new FormData();
-    for (const row of rows) {
+    const form = new FormData(), sent = rows;
+    for (const row of sent) {
       const name = row.name.value.trim();
       if (!row.files.length) { row.name.focus(); throw new Error(`Add photographs of ${name}.`); }
       form.append("class", name);
       for (const file of row.files) form.append("files", file);
     }
-    if (rows.some((row) => known.includes(row.name.value.trim()))) form.append("known_classes", "extend");
+    if (sent.some((row) => known.includes(row.name.value.trim()))) form.append("known_classes", "extend");
     if (byId("forgetting").value) form.append("max_forgetting", byId("forgetting").value);
-    await ask("api/teach", { method: "POST", body: form });
-    say("The lesson is queued");
-    rows.splice(0).forEach((row) => row.element.remove());
-    addRow();
+    rows = [];
+    byId("rows").replaceChildren();
+    const next = addRow();  // can be filled in while the photographs are sent
+    try {
+      await ask("api/teach", { method: "POST", body: form });
+      say("The lesson is queued");
+    } catch (error) {
+      const untouched = !next.name.value && !next.files.length;
+      rows = [...sent, ...(untouched ? rows.filter((row) => row !== next) : rows)];
+      byId("rows").replaceChildren(...rows.map((row) => row.element));
+      updateRows();
+      throw error;
+    }
   });
 });
 
@@ -334,7 +343,7 @@ function outcome(result) {
         element("td", {}, percent(one.before)), element("td", {}, percent(one.after)), element("td", { class: points > 0 ? "good" : points < 0 ? "bad" : "soft" }, change)));
     }
     const heads = ["class", "held out", "before", "now", "change"].map((text) => element("th", { scope: "col" }, text));
-    const table = element("table", { class: "changes" }, element("thead", {}, element("tr", {}, ...heads)), body);
+    const table = element("div", { class: "sideways", tabIndex: 0, role: "region", "aria-label": "Accuracy of each class" }, element("table", { class: "changes" }, element("thead", {}, element("tr", {}, ...heads)), body));
     const few = changed.length <= 12;
     found.push(few ? table : element("details", {}, element("summary", {}, plural(changed.length, "class", "classes")), table));
   }
@@ -367,6 +376,10 @@ function showClasses(classes) {
       element("button", { class: "plain", "aria-label": `Remove ${one.name}`, onclick: () => remove(one.name) }, "Remove")));
     return item;
   }));
+}
+
+for (const button of document.querySelectorAll("[data-close]")) {
+  button.addEventListener("click", () => button.closest("dialog").close("cancel"));
 }
 
 function confirmed(dialog) {
