@@ -48,7 +48,7 @@ def page(tmp_path: Path) -> Iterator[Any]:
 
 
 def is_error(said: Any) -> bool:
-    """Whether the console shows an error. Without the token in its address, the page itself comes with the status 401."""
+    """Whether the console shows an error. A page that is loaded again has the status 401, and is no error."""
     return said.type == "error" and "401" not in said.text
 
 
