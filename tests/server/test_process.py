@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import socket
@@ -23,6 +24,7 @@ from cotransport.learner.snapshots import restored
 from cotransport.lessons.information import describe
 from cotransport.lessons.ownership import check
 from cotransport.model.store import ModelStore
+from cotransport.server.lesson_folder import LessonFolder
 from tests.cli.helpers import Command
 from tests.server.helpers import (
     ServerProcess,
@@ -38,8 +40,8 @@ from tests.server.helpers import (
 
 LESSONS = [images(1, 12, first=4 + number, seed=number) for number in range(3)]
 PHOTOS = [file for files in images(4, 4).values() for file in files]
-REQUESTS = 600
-"""Requests of the soak test. It was run with 10,000 as well."""
+REQUESTS = int(os.environ.get("SOAK", "600"))
+"""Requests of the soak test, at least. SOAK=10000 in the environment asks for more."""
 CLIENTS, KILLS = 4, 2
 
 
@@ -168,6 +170,15 @@ def test_no_answer_is_wrong_or_lost_with_lessons_and_rollbacks_in_between(model:
     expected = {version: answers(model, version, PHOTOS) for version in versions}
     wrong = [one for one in seen if not is_right(one[2], expected[one[0]][one[1]])]
     assert wrong == []
+
+
+def test_a_second_server_is_one_message(model: Path) -> None:
+    with LessonFolder(model).locked():
+        words = [sys.executable, "-m", "cotransport", "serve", str(model), "--port", "0"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "another server is at work with this model" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
 
 
 def test_serve_needs_its_libraries(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import uvicorn
 from cotransport.errors import ConfigError
 from cotransport.model.folder import ModelFolder
 from cotransport.server.app import make_app
+from cotransport.server.lesson_folder import LessonFolder
 from cotransport.server.security import check_token, is_loopback, new_token
 
 SECONDS_TO_FINISH = 2
@@ -47,6 +48,8 @@ def serve(model: Path, host: str, port: int, token: str | None, started: Callabl
     )
     server = _Server(config, lambda: started(f"http://{name}:{number}/?token={token}"))
     with listening:
+        with LessonFolder(model.resolve()).locked():
+            pass  # a second server is an error before anything is started
         server.run(sockets=[listening])
     if not server.started:
         raise ConfigError(f"{model}: the server could not start; see above")
