@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PARALLEL := --numprocesses auto --maxprocesses 4
 
-.PHONY: help demo test test-all bench soak lint check format docs dist clean
+.PHONY: help demo test test-all bench soak lint check format docs dist browser clean
 
 help:
 	@echo "make demo      a class-incremental run on real digits, and its report (two minutes after the install)"
@@ -17,6 +17,7 @@ help:
 	@echo "make docs      the documentation as a site, in docs/_build"
 	@echo "make dist      the wheel and the sdist, each installed into a fresh environment and run"
 	@echo "make format    format the code"
+	@echo "make browser   Chromium for the browser test, on Debian; without it, the test is skipped"
 	@echo "make clean     remove the virtual environment and all caches"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -60,6 +61,10 @@ dist: $(VENV)/.installed
 	rm -rf dist
 	$(BIN)/python -m build
 	$(BIN)/python -m tests.distribution $(EXTRAS)
+
+browser:
+	@command -v chromium >/dev/null || (apt-get update && apt-get install --yes --no-install-recommends chromium) \
+	  || echo "no browser was installed: the browser test will be skipped"
 
 clean:
 	rm -rf $(VENV) build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache src/*.egg-info

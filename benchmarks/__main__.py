@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks import learning, lesson, process
+from benchmarks import learning, lesson, process, serving
 from benchmarks.measure import Figure
 from cotransport.experiments.environment import environment
 from cotransport.training.processes import processes_for
@@ -25,6 +25,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "classes": learning.classes,
     "decoding": process.decoding,
     "prediction": process.prediction,
+    "serving": serving.serving,
     "lesson": lesson.lesson,
     "memory": process.memory,
     "neighbours": process.neighbours,

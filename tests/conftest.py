@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests' networks are tiny: threads would only wait for each other
 
@@ -58,3 +60,15 @@ def classifier(method: object, **settings: object) -> IncrementalClassifier:
         "device": Device(accelerator="cpu"),
     }
     return IncrementalClassifier(method, "resnet8", **(defaults | settings))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="session")
+def taught_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model after one lesson, and one after two lessons. Do not change them."""
+    from tests.lessons.helpers import learn, write
+
+    folder = tmp_path_factory.mktemp("taught")
+    learn(folder / "one", write(blobs(2, 20), folder / "first"))
+    shutil.copytree(folder / "one", folder / "two")
+    learn(folder / "two", write(blobs(2, 20, first=2, seed=1), folder / "second"))
+    return folder

@@ -27,6 +27,8 @@ from tests.conftest import blobs
 from tests.report.results import make_result
 
 ROOT = Path(__file__).parent.parent
+SERVING = ROOT / "docs" / "serving.md"
+"""Its examples need a server: `tests/server/test_examples.py` runs them."""
 README, TEACHING, EXPERIMENTS = ROOT / "README.md", ROOT / "docs" / "teaching.md", ROOT / "docs" / "experiments.md"
 PAGES = sorted(path for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")] if "_build" not in path.parts)
 IMAGES_KEPT = 10
@@ -173,7 +175,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python") and page != SERVING], ids=name_of)
 @pytest.mark.usefixtures("photos")
 def test_python_examples_run(page: Path) -> None:
     before = set(known_methods())
@@ -204,7 +206,7 @@ def command(photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 def test_the_commands_of_the_readme_run(command: Command) -> None:
     for words in commands(README):
-        if words[0] not in {"run", "compare", "reproduce"}:  # these take long, or need the results of a run
+        if words[0] not in {"run", "compare", "reproduce", "serve"}:  # take long, need results, or never end
             command(words)
 
 

@@ -19,6 +19,10 @@ class DataError(CotransportError, ValueError):
     """Images, labels or folders of images cannot be used."""
 
 
+class TooManyPixelsError(DataError):
+    """An image is too large to be decoded."""
+
+
 class RunError(CotransportError):
     """The folder of a run cannot be used."""
 

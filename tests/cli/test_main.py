@@ -19,7 +19,7 @@ from tests.cli.helpers import Command, start
 
 COMMANDS = [
     *("run", "recipes", "methods", "report", "visualize"),
-    *("learn", "predict", "evaluate", "info", "rollback", "images", "export", "example-data"),
+    *("learn", "predict", "evaluate", "info", "rollback", "images", "export", "example-data", "serve"),
 ]
 
 

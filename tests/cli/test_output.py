@@ -1,7 +1,8 @@
-"""The options --quiet, --verbose and --log."""
+"""The options --quiet, --verbose, --log and --events."""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import warnings
@@ -190,3 +191,29 @@ def test_a_quiet_run_prints_its_summary_only(command: Command) -> None:
     assert printed.splitlines()[0].split() == ["method", "seeds", "average", "last", "forgetting"]
     assert len(printed.splitlines()) == 3
     assert any(line.startswith("task learned: ") for line in read_log(Path("log.txt")))
+
+
+def test_events_are_lines_of_json_beside_the_result(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    code, printed = command(*LEARN, "--json", "--events")
+    assert code == 0
+    result, lines = json.JSONDecoder().raw_decode(printed)
+    events = [json.loads(line) for line in printed[lines:].splitlines() if line]
+    assert (result["version"], result["parent"]) == (1, None)
+    assert {event["event"] for event in events} == {"job_started", "details", "training"}
+    assert NOTES[0] in events[0]["notes"][0]
+    steps = [(event["step"], event["steps"]) for event in events if event["event"] == "training"]
+    assert steps[0] == (0, steps[-1][1])
+    assert steps[-1] == (6, 6)  # 36 images in batches of 16, twice
+
+
+@pytest.mark.filterwarnings("default::cotransport.errors.CotransportWarning")
+def test_errors_and_notes_are_events_too(command: Command, tmp_path: Path) -> None:
+    code, printed = command("learn", "model", "nowhere", "--events")
+    assert code == 2
+    event = json.loads(printed)
+    assert event["event"] == "error"
+    assert event["text"].startswith("nowhere: ")
+    (tmp_path / "first" / "class 0" / "notes.txt").touch()
+    _, printed = command(*LEARN, "--events", "--json")
+    notes = [line for line in printed.splitlines() if line.startswith('{"event": "note"')]
+    assert "ignored 1 file" in json.loads(notes[0])["text"]

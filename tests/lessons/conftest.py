@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import blobs
-from tests.lessons.helpers import learn, write
+from tests.lessons.helpers import write
 
 
 @pytest.fixture
@@ -21,16 +21,6 @@ def first(tmp_path: Path) -> Path:
 def second(tmp_path: Path) -> Path:
     """Images of two other classes."""
     return write(blobs(2, 20, first=2, seed=1), tmp_path / "second")
-
-
-@pytest.fixture(scope="session")
-def taught_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a model after one lesson, and one after two lessons. Do not change them."""
-    folder = tmp_path_factory.mktemp("taught")
-    learn(folder / "one", write(blobs(2, 20), folder / "first"))
-    shutil.copytree(folder / "one", folder / "two")
-    learn(folder / "two", write(blobs(2, 20, first=2, seed=1), folder / "second"))
-    return folder
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from cotransport.cli import compare, experiments, models, output, owning, reproduce
+from cotransport.cli import compare, experiments, models, output, owning, reproduce, serving
 from cotransport.cli.console import FLAG, err, out
 from cotransport.errors import CotransportError, CotransportWarning
 from cotransport.system import signals
@@ -32,6 +32,7 @@ app.add_typer(compare.app)
 app.add_typer(reproduce.app)
 app.add_typer(models.app)
 app.add_typer(owning.app)
+app.add_typer(serving.app)
 
 
 def main() -> None:
@@ -55,10 +56,10 @@ def _run(*, is_first: bool) -> None:
         with signals.handled(follower=not is_first):
             app(prog_name="cotransport")  # python -m would put itself into the completion script
     except CotransportError as error:
-        err.print(f"[bold red]error:[/] {markup(error)}", soft_wrap=True)
+        output.show_error(error)
         sys.exit(error.exit_code)
     except OSError as error:  # a full disk, a folder without write permission
-        err.print(f"[bold red]error:[/] {markup(error)}", soft_wrap=True)
+        output.show_error(error)
         sys.exit(1)
     except signals.Interrupted as stopped:
         err.print(f"[bold]{stopped}[/]")

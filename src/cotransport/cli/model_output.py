@@ -85,6 +85,7 @@ def show_outcome(model: Path, outcome: LessonOutcome, *, as_json: bool) -> None:
         print_json(
             {
                 "version": outcome.version,
+                "parent": outcome.parent,
                 "promoted": outcome.refused is None,
                 "refused": outcome.refused,
                 "already": outcome.already,

@@ -1,4 +1,4 @@
-"""How much a command prints, and its log file: the options --quiet, --verbose and --log."""
+"""How much a command prints, and its log file: the options --quiet, --verbose, --log and --events."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from cotransport.cli.console import FLAG, err, out
+from cotransport.cli.events import EventListener, write_event
 from cotransport.cli.log_file import LogFile, LoggingListener
 from cotransport.system.text import markup
 from cotransport.version import __version__
@@ -52,6 +54,15 @@ Log = Annotated[
         show_default=False,
     ),
 ]
+Events = Annotated[
+    bool,
+    typer.Option(
+        "--events",
+        metavar=FLAG,
+        rich_help_panel=PANEL,
+        help="Print progress, notes and errors to standard error as lines of JSON, for programs.",
+    ),
+]
 
 
 class _State:
@@ -59,16 +70,19 @@ class _State:
 
     quiet = False
     verbose = False
+    events = False
 
 
 def with_output_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options --quiet, --verbose and --log."""
+    """Give a command the options --quiet, --verbose, --log and --events."""
 
     @wraps(command)
-    def run(*arguments: Any, quiet: bool, verbose: bool, log: Path | None, **options: Any) -> None:  # noqa: ANN401
+    def run(*arguments: Any, quiet: bool, verbose: bool, log: Path | None, events: bool, **options: Any) -> None:  # noqa: ANN401
         if quiet and verbose:
             raise typer.BadParameter("--quiet and --verbose are mutually exclusive")
-        _State.quiet, _State.verbose = quiet, verbose
+        if events and verbose:
+            raise typer.BadParameter("--events and --verbose are mutually exclusive")
+        _State.quiet, _State.verbose, _State.events = quiet or events, verbose, events
         if log is not None and not out.quiet:  # of several processes, the first one writes it
             out.log_file = err.log_file = LogFile(log)
         err.write_log(markup(" ".join(["cotransport", *sys.argv[1:]])), soft_wrap=True)
@@ -78,7 +92,12 @@ def with_output_options(command: Callable[..., None]) -> Callable[..., None]:
     own = inspect.signature(command, eval_str=True)
     extra = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, default, kind in (("quiet", False, Quiet), ("verbose", False, Verbose), ("log", None, Log))
+        for name, default, kind in (
+            ("quiet", False, Quiet),
+            ("verbose", False, Verbose),
+            ("log", None, Log),
+            ("events", False, Events),
+        )
     ]
     parameters = [*own.parameters.values(), *extra]
     run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]  # typer reads it
@@ -106,12 +125,21 @@ def session() -> Iterator[None]:
         if err.log_file is not None:
             err.log_file.close()
         out.log_file = err.log_file = None
-        _State.quiet = _State.verbose = False
+        _State.quiet = _State.verbose = _State.events = False
 
 
 def note(text: str) -> None:
     """Print a remark to standard error, unless the command is quiet. `text` may have markup."""
+    if _State.events:
+        write_event("note", text=Text.from_markup(text).plain)
     (err.write_log if _State.quiet else err.print)(text, soft_wrap=True)
+
+
+def show_error(error: object) -> None:
+    """Print why a command has failed."""
+    if _State.events:
+        write_event("error", text=str(error))
+    (err.write_log if _State.events else err.print)(f"[bold red]error:[/] {markup(error)}", soft_wrap=True)
 
 
 def _detail(text: str) -> None:
@@ -128,6 +156,10 @@ def listening(*, stderr: bool = False) -> Iterator[Listener]:
     """A listener that shows the progress of jobs as the user asks, and writes it to the log file."""
     from cotransport.training.display import ConsoleListener
 
+    if _State.events:
+        events = EventListener()
+        yield events if out.log_file is None else LoggingListener(events, out.log_file)
+        return
     with ConsoleListener(progress_console(stderr=stderr), verbose=_State.verbose) as listener:
         yield listener if out.log_file is None else LoggingListener(listener, out.log_file)
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from cotransport.data.formats import readable_formats, remedy
-from cotransport.errors import DataError
+from cotransport.errors import DataError, TooManyPixelsError
 from cotransport.overview import Picture
 from cotransport.settings.sections import Fit
 
@@ -160,6 +160,9 @@ def _image_errors(name: str) -> Iterator[None]:
         raise
     except _UnsupportedError as error:
         raise DataError(f"{name}: {error}") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        limit = Image.MAX_IMAGE_PIXELS
+        raise TooManyPixelsError(f"{name}: more than the {limit:,} pixels allowed. Scale it down") from None
     except Exception as error:
         raise DataError(f"{name}: {_reason(error, name)}") from None
 
@@ -172,8 +175,6 @@ def _reason(error: Exception, name: str) -> str:
     if isinstance(error, UnidentifiedImageError):
         known = ", ".join(readable_formats())
         return remedy(name) or f"not an image of a known format ({known}), or damaged. Replace or remove the file"
-    if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
-        return f"more than the {Image.MAX_IMAGE_PIXELS:,} pixels allowed. Scale it down"
     if isinstance(error, OSError) and error.strerror:
         return f"cannot be read ({error.strerror}). Check the file and its permissions"
     return f"damaged or truncated image ({error}). Replace or remove the file"

@@ -1,0 +1,1 @@
+"""A model behind a web page and an API: predictions while lessons are learned in a process of their own."""

@@ -1,0 +1,190 @@
+"""What the API answers and takes, as types. The OpenAPI document is made from them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+State = Literal["queued", "running", "done", "refused", "failed"]
+
+
+class _Values(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Failure(_Values):
+    """Why a request was not answered."""
+
+    error: str
+
+
+class Health(_Values):
+    """The server is there."""
+
+    status: Literal["ok"] = "ok"
+    release: str
+    """The release of cotransport."""
+
+
+class ClassProbability(_Values):
+    """A class, and how likely it is."""
+
+    name: str
+    probability: float = Field(ge=0, le=1)
+
+
+class ImageAnswer(_Values):
+    """The most likely classes of one image."""
+
+    file: str
+    classes: list[ClassProbability]
+    """Most likely first. Empty if the file is not an image that can be read."""
+    unknown: bool | None
+    """Whether even the most likely class is too unlikely; null if the model has too few held-out images to say."""
+    error: str | None = None
+    """Why the file could not be read; left out if it could."""
+
+
+class TeachAnswer(_Values):
+    """A lesson is queued."""
+
+    lesson: str
+    """Its id."""
+
+
+class TaughtClass(_Values):
+    """A class of a lesson."""
+
+    name: str
+    images: int
+
+
+class Progress(_Values):
+    """How far a running lesson is."""
+
+    stage: Literal["starting", "reading", "trial", "features", "training"]
+    """`trial` is a short training that helps to choose the network."""
+    done: int = 0
+    of: int = 0
+    """Files, images or steps, whichever the stage counts; 0 if that is not known yet."""
+    seconds_left: float | None = None
+
+
+class ClassChange(_Values):
+    """A class before and after a lesson: accuracy in percent on its held-out images."""
+
+    name: str
+    images: int
+    """The number of its held-out images."""
+    before: float | None
+    after: float | None
+    lost: int | None
+    """Held-out images that were recognised before and are not now."""
+    gained: int | None
+
+
+class LessonResult(_Values):
+    """What a finished lesson led to. Accuracies are in percent."""
+
+    version: int
+    parent: int | None
+    """The version before. A rollback to it undoes the lesson."""
+    accuracy: float | None
+    old_before: float | None
+    """Of the classes that were known before the lesson."""
+    old_after: float | None
+    new_classes: list[str]
+    per_class: list[ClassChange]
+    seconds: float | None
+    already: bool
+    """Whether exactly these images had been learned before, so that nothing was trained."""
+
+
+class Lesson(_Values):
+    """A lesson, from the upload of its images to its result."""
+
+    id: str
+    state: State
+    made: str
+    """When it was asked for: date and time in UTC."""
+    classes: list[TaughtClass]
+    progress: Progress | None = None
+    notes: list[str] = []
+    error: str | None = None
+    """Why it failed or was refused."""
+    result: LessonResult | None = None
+
+
+class Share(_Values):
+    """Another class, and what it has in common with this one."""
+
+    name: str
+    share: float
+
+
+class KnownClass(_Values):
+    """A class that the current version knows."""
+
+    name: str
+    arrived: int | None
+    """The version that learned it."""
+    exemplars: int
+    held_out: int
+    recognised: int
+    """Its held-out images that are recognised."""
+    built_from: list[Share]
+    """Old classes with the largest shares in its first weights."""
+    similar: list[Share]
+    """Classes that it resembles, with the cosine."""
+    pictures: list[str] = []
+    """Thumbnails of images that the model keeps, as data addresses, if the request asks for them."""
+
+
+class Version(_Values):
+    """A version of the model. Accuracies are in percent, on the held-out images."""
+
+    version: int
+    current: bool
+    parent: int | None
+    made: str
+    classes: int | None
+    new_classes: list[str]
+    accuracy: float | None
+    accuracy_lost: float | None
+    """Points that the classes known before have lost in its lesson."""
+    refused: str | None
+    damaged: bool
+
+
+class RollbackRequest(_Values):
+    """The version to go to."""
+
+    to: int | None = None
+    """By default, the parent of the current version."""
+
+
+class RollbackAnswer(_Values):
+    """Another version is current."""
+
+    before: int
+    current: int
+
+
+class RenameRequest(_Values):
+    """A class and its new name."""
+
+    name: str
+    to: str
+
+
+class RemoveRequest(_Values):
+    """A class."""
+
+    name: str
+
+
+class NewVersion(_Values):
+    """A version was made, and is current."""
+
+    version: int

@@ -1,0 +1,79 @@
+"""What a model knows, for the page and the API: its classes with pictures, and its versions."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from threading import Lock
+
+from cotransport.lessons.information import describe
+from cotransport.lessons.inspection import inspect
+from cotransport.overview import Overview, Picture, Related
+from cotransport.server.answers import KnownClass, Share, Version
+from cotransport.server.predictor import CurrentVersion
+
+MOST_NAMED = 1000
+"""New classes of a version that are named, at most."""
+
+
+class Contents:
+    """The contents of a model. What is known of its current version is gathered once."""
+
+    def __init__(self, model: Path) -> None:
+        self._model, self._signature = model, CurrentVersion(model).signature
+        self._seen: tuple[int, int, int] | None = None
+        self._overview: Overview | None = None
+        self._gathering = Lock()
+
+    def classes(self, *, pictures: bool) -> list[KnownClass]:
+        """The classes of the current version, in order of arrival; none before the first lesson."""
+        with self._gathering:
+            seen = self._signature()
+            if seen is None:
+                return []
+            if self._overview is None or seen != self._seen:
+                self._overview = inspect(self._model)
+                self._seen = seen
+            overview = self._overview
+
+        def named(related: tuple[Related, ...]) -> list[Share]:
+            return [Share(name=overview.classes[one.number].name, share=one.share) for one in related]
+
+        return [
+            KnownClass(
+                name=one.name,
+                arrived=one.arrived,
+                exemplars=one.exemplars,
+                held_out=one.held_out,
+                recognised=one.recognised,
+                built_from=named(one.built_from),
+                similar=named(one.similar),
+                pictures=[_address(photograph.picture) for photograph in one.photographs] if pictures else [],
+            )
+            for one in overview.classes
+        ]
+
+    def versions(self) -> list[Version]:
+        """All versions, oldest first."""
+        if self._signature() is None:
+            return []
+        facts = describe(self._model)
+        return [
+            Version(
+                version=one["version"],
+                current=one["version"] == facts["current"],
+                parent=one["parent"],
+                made=one["made"],
+                classes=one.get("classes"),
+                new_classes=[str(name) for name in one.get("new_classes", [])[:MOST_NAMED]],
+                accuracy=one.get("accuracy"),
+                accuracy_lost=one.get("forgetting"),
+                refused=one["refused"],
+                damaged=one["damaged"] is not None,
+            )
+            for one in facts["versions"]
+        ]
+
+
+def _address(picture: Picture) -> str:
+    return f"data:{picture.media_type};base64,{base64.b64encode(picture.data).decode()}"

@@ -1,0 +1,55 @@
+"""Requests that cannot be answered, and what they are told. No answer names a path of the server."""
+
+from __future__ import annotations
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from cotransport.errors import ConfigError, CotransportError, DataError, ModelError
+
+
+class RefusedError(Exception):
+    """A request that is not answered, with the status that says why."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def without_paths(text: str, *names: str) -> str:
+    """A message without the folders of the server in it.
+
+    >>> without_paths("/home/me/model: no version is current", "/home/me/model", "/home/me")
+    'the model: no version is current'
+    """
+    for number, name in enumerate(sorted(names, key=len, reverse=True)):
+        if len(name) > 1:  # the root is in every path
+            text = text.replace(name, "the model" if number == 0 else "...")
+    return text
+
+
+async def refused(request: Request, error: Exception) -> JSONResponse:
+    """The answer to a request that was refused on purpose."""
+    assert isinstance(error, RefusedError)
+    headers = {"Retry-After": "1"} if error.status == 429 else None
+    return JSONResponse({"error": str(error)}, error.status, headers)
+
+
+async def own_error(request: Request, error: Exception) -> JSONResponse:
+    """The answer to an error of this package: the user's mistake, or a model in another state than they think."""
+    assert isinstance(error, CotransportError)
+    status = 409 if isinstance(error, ModelError) else 400 if isinstance(error, ConfigError | DataError) else 500
+    model = request.app.state.service.model
+    return JSONResponse({"error": without_paths(str(error), str(model), str(model.parent))}, status)
+
+
+async def http_error(request: Request, error: Exception) -> JSONResponse:
+    """The answer to a wrong path or method."""
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+async def unexpected(request: Request, error: Exception) -> JSONResponse:
+    """The answer to an error that nobody has thought of. Its stack trace goes to the server's log only."""
+    return JSONResponse({"error": "an error in the server; its log has the details"}, 500)

@@ -1,0 +1,97 @@
+"""Serve a model: bind the address, tell it, and answer until a signal comes."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+
+from cotransport.errors import ConfigError
+from cotransport.model.folder import ModelFolder
+from cotransport.server.app import make_app
+from cotransport.server.lesson_folder import LessonFolder
+from cotransport.server.security import check_token, is_loopback, new_token
+
+SECONDS_TO_FINISH = 2
+"""Time that open connections get when the server stops."""
+MOST_CONNECTIONS = 512
+BACKLOG = 512
+
+
+def serve(model: Path, host: str, port: int, token: str | None, started: Callable[[str], None]) -> None:
+    """Serve a model until a signal comes.
+
+    token : by default, a random one. An address that other machines can reach needs one that is given.
+    started : is called with the address of the page.
+    """
+    if token is None and not is_loopback(host):
+        raise ConfigError(
+            f"--host {host}: other machines can reach this address. Give a long --token, or set COTRANSPORT_TOKEN"
+        )
+    token = new_token() if token is None else check_token(token)
+    _check(model)
+    listening = _bind(host, port)
+    number = listening.getsockname()[1]
+    name = f"[{host}]" if ":" in host else host
+    config = uvicorn.Config(
+        make_app(model, token, host),
+        access_log=False,  # addresses may have the token
+        log_level="warning",
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_graceful_shutdown=SECONDS_TO_FINISH,
+        server_header=False,
+        date_header=False,
+        ws="none",
+    )
+    server = _Server(config, lambda: started(f"http://{name}:{number}/?token={token}"))
+    with listening:
+        with LessonFolder(model.resolve()).locked():
+            pass  # a second server is an error before anything is started
+        server.run(sockets=[listening])
+    if not server.started:
+        raise ConfigError(f"{model}: the server could not start; see above")
+
+
+class _Server(uvicorn.Server):
+    """A server that tells when it is ready."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and tell."""
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+
+def _check(model: Path) -> None:
+    """Raise an error for a folder that is neither a model nor new."""
+    folder = ModelFolder(model)
+    if folder.exists:
+        folder.manifest()
+    elif model.exists():
+        with folder.locked():
+            pass
+    if not model.resolve().parent.is_dir():
+        raise ConfigError(f"{model}: the folder above it does not exist. Create it, or choose another place")
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
+    except ValueError:
+        family = socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+        found.listen(BACKLOG)
+    except (OSError, OverflowError) as error:
+        found.close()
+        raise ConfigError(f"--host {host} --port {port}: {error}. Choose another port or address") from None
+    return found

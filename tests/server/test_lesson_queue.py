@@ -1,0 +1,199 @@
+"""Lessons in a queue. The processes that learn are replaced by short scripts that print what `learn` prints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from cotransport.server import lesson_queue
+from cotransport.server.lesson_folder import LessonFolder
+from tests.server.helpers import connected, ended, images, lesson_form, wait_until
+
+RESULT = {
+    "version": 1,
+    "parent": None,
+    "promoted": True,
+    "refused": None,
+    "already": False,
+    "lesson": {"new_classes": ["class 0"], "data": "secret/place"},
+    "per_class": [{"name": "class 0", "images": 2, "before": None, "after": 50.0, "lost": None, "gained": None}],
+    "accuracy": 50.0,
+    "old_before": None,
+    "old_after": None,
+    "times": {"seconds": 1.5},
+}
+HEAD = f"""
+import json, os, pathlib, signal, sys, time
+words, here = sys.argv[1:], pathlib.Path.cwd()
+attempts = here / "attempts"
+attempts.write_text(attempts.read_text() + "x" if attempts.exists() else "x")
+def tell(kind, **values):
+    print(json.dumps(dict(event=kind, **values)), file=sys.stderr, flush=True)
+def finish():
+    print({json.dumps(json.dumps(RESULT))})
+def wait_for(name):
+    while not (here / name).exists():
+        time.sleep(0.02)
+"""
+
+
+@pytest.fixture
+def learning(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Replace the process that learns by a script."""
+
+    def replace(script: str) -> None:
+        monkeypatch.setattr(lesson_queue, "_START", HEAD + script)
+
+    return replace
+
+
+def teach(client: TestClient, **fields: bytes) -> str:
+    """Ask for a lesson of two images; returns its id."""
+    more = [(name, (None, value)) for name, value in fields.items()]
+    answer = client.post("/api/teach", files=[*lesson_form(images(1, 2)), *more])
+    assert answer.status_code == 202, answer.text
+    return str(answer.json()["lesson"])
+
+
+def test_a_lesson_goes_from_the_queue_to_its_result(learning: Any, tmp_path: Path) -> None:
+    learning(
+        "(here / 'words').write_text(json.dumps(words)); tell('job_started', notes=['two images'])\n"
+        "tell('training', step=3, steps=12, seconds_left=4.5)\nprint('a library says something', file=sys.stderr)\n"
+        "wait_for('go'); finish()"
+    )
+    with connected(tmp_path / "new") as client:
+        first, second = teach(client), teach(client, known_classes=b"extend", max_forgetting=b"2.5")
+        running = wait_until(
+            lambda: (found := client.get(f"/api/lessons/{first}").json())["progress"]["done"] and found
+        )
+        assert running["state"] == "running"
+        assert running["progress"] == {"stage": "training", "done": 3, "of": 12, "seconds_left": 4.5}
+        assert running["notes"] == ["two images"]
+        assert client.get(f"/api/lessons/{second}").json()["state"] == "queued"
+        data = f"new-lessons/{first}/images"
+        assert json.loads((tmp_path / "words").read_text()) == [
+            *("learn", "--json", "--events", "--known-classes", "refuse", "--", "new", data)
+        ]
+        (tmp_path / "go").touch()
+        done = ended(client, first)
+        assert done["state"] == "done"
+        assert done["progress"] is None
+        assert done["result"] == {
+            "version": 1,
+            "parent": None,
+            "accuracy": 50.0,
+            "old_before": None,
+            "old_after": None,
+            "new_classes": ["class 0"],
+            "per_class": RESULT["per_class"],
+            "seconds": 1.5,
+            "already": False,
+        }
+        assert not (tmp_path / data).exists()  # the images are gone, the record stays
+        ended(client, second)
+        words = json.loads((tmp_path / "words").read_text())
+        assert words[3:7] == ["--known-classes", "extend", "--max-forgetting", "2.5"]
+        assert client.delete(f"/api/lessons/{first}").status_code == 204
+        assert [one["id"] for one in client.get("/api/lessons").json()] == [second]
+
+
+def test_a_refused_lesson_says_why(learning: Any, tmp_path: Path) -> None:
+    learning("print(json.dumps({**json.loads(" + repr(json.dumps(RESULT)) + "), 'refused': 'too much'})); sys.exit(3)")
+    with connected(tmp_path / "new") as client:
+        found = ended(client, teach(client))
+        assert (found["state"], found["error"], found["result"]["version"]) == ("refused", "too much", 1)
+
+
+def test_a_failed_lesson_says_why_without_the_servers_folders(learning: Any, tmp_path: Path) -> None:
+    learning("tell('error', text=f'{words[-1]}/cat: no images. {here}/new/x is full of {here}/y'); sys.exit(2)")
+    with connected(tmp_path / "new") as client:
+        found = ended(client, teach(client))
+        assert found["state"] == "failed"
+        assert found["error"] == "cat: no images. the model/x is full of .../y"
+        assert (tmp_path / "attempts").read_text() == "x"  # it would fail in the same way again
+
+
+def test_a_lesson_whose_process_is_killed_is_tried_again(learning: Any, tmp_path: Path) -> None:
+    learning("os.kill(os.getpid(), signal.SIGKILL) if len(attempts.read_text()) < 3 else finish()")
+    with connected(tmp_path / "new") as client:
+        assert ended(client, teach(client))["state"] == "done"
+    assert (tmp_path / "attempts").read_text() == "xxx"
+
+
+def test_a_lesson_whose_process_is_killed_again_and_again_fails_and_the_next_one_runs(
+    learning: Any, tmp_path: Path
+) -> None:
+    learning("os.kill(os.getpid(), signal.SIGKILL) if len(attempts.read_text()) < 4 else finish()")
+    with connected(tmp_path / "new") as client:
+        first, second = teach(client), teach(client)
+        found = ended(client, first)
+        assert (found["state"], found["error"]) == ("failed", "its process was killed again and again")
+        assert ended(client, second)["state"] == "done"
+
+
+def test_a_running_lesson_can_be_cancelled(learning: Any, tmp_path: Path) -> None:
+    learning("wait_for('never')")
+    with connected(tmp_path / "new") as client:
+        lesson = teach(client)
+        wait_until((tmp_path / "attempts").exists)
+        assert client.delete(f"/api/lessons/{lesson}").status_code == 204
+        wait_until(lambda: client.get(f"/api/lessons/{lesson}").status_code == 404)
+        assert (tmp_path / "attempts").read_text() == "x"
+
+
+def test_the_model_is_not_changed_while_a_lesson_is_learned(learning: Any, model: Path) -> None:
+    learning("wait_for('never')")
+    with connected(model) as client:
+        lesson = client.post("/api/teach", files=lesson_form(images(1, 2, first=6))).json()["lesson"]
+        wait_until(lambda: client.get(f"/api/lessons/{lesson}").json()["state"] == "running")
+        for path, values in (("rollback", {}), ("rename", {"name": "a", "to": "b"}), ("remove", {"name": "a"})):
+            answer = client.post(f"/api/{path}", json=values)
+            assert (answer.status_code, "a lesson is being learned" in answer.json()["error"]) == (409, True)
+
+
+def test_lessons_of_a_server_that_ended_are_learned_by_the_next_one_in_order(learning: Any, tmp_path: Path) -> None:
+    learning("wait_for('go'); finish()")
+    with connected(tmp_path / "new") as client:
+        lessons = [teach(client) for _ in range(3)]
+        wait_until((tmp_path / "attempts").exists)
+    assert [one.lesson.state for one in LessonFolder(tmp_path / "new").read()] == ["running", "queued", "queued"]
+    (tmp_path / "go").touch()
+    learning("open(here / 'order', 'a').write(words[-1] + chr(10)); finish()")
+    with connected(tmp_path / "new") as client:
+        assert [ended(client, one)["state"] for one in lessons] == ["done"] * 3
+    learned = [Path(line).parent.name for line in (tmp_path / "order").read_text().splitlines()]
+    assert learned == lessons
+
+
+def test_a_second_server_for_the_same_model_is_refused(tmp_path: Path) -> None:
+    with (
+        connected(tmp_path / "new"),
+        pytest.raises(Exception, match="another server is at work"),
+        connected(tmp_path / "new"),
+    ):
+        pass
+
+
+def test_events_tell_the_page_what_changes(learning: Any, tmp_path: Path) -> None:
+    """The stream never ends, so it is read from the service itself."""
+    learning("finish()")
+    with connected(tmp_path / "new") as client:
+        lesson = teach(client)
+        ended(client, lesson)
+        service = client.app._app._app.state.service  # type: ignore[union-attr]
+        state = service.state()
+        assert (state["name"], state["version"]) == ("new", None)
+        assert [one["id"] for one in state["lessons"]] == [lesson]
+
+
+def test_what_is_left_half_written_or_is_not_ours_is_no_lesson(tmp_path: Path) -> None:
+    folder = LessonFolder(tmp_path / "new")
+    for name in (".0123abcd.part", "0123abcd", "notes"):
+        (folder.path / name).mkdir(parents=True)
+    (folder.path / "0123abcd" / "lesson.json").write_text("{}")
+    assert folder.read() == []
+    assert sorted(path.name for path in folder.path.iterdir()) == ["0123abcd", "notes"]
