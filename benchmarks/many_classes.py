@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -200,7 +202,8 @@ def main() -> None:
         values = json.loads((arguments.out / FILE).read_text(encoding="utf-8"))
         write([TaskCost(**task) for task in values["tasks"]], values["exemplars"], values["environment"], arguments.out)
         return
-    where, costs = environment(processes_for(DEVICE)), list[TaskCost]()
+    command = shlex.join(["python", "-m", "benchmarks.many_classes", *sys.argv[1:]])
+    where, costs = environment(processes_for(DEVICE)) | {"command": command}, list[TaskCost]()
     for cost in measured_tasks(arguments.classes, Budget(total=arguments.memory)):
         costs.append(cost)
         parts = ", ".join(f"{part} {getattr(cost, part):.2f}" for part in PARTS)
