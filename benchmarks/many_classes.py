@@ -1,7 +1,7 @@
 """Ten thousand classes, a hundred at a time: `python -m benchmarks.many_classes [--classes N] [--out FOLDER]`.
 
-Features are made up, and there is no backbone: what is measured is everything else that depends on the number of
-classes. The learner and the evaluation are the real ones. Writes many-classes.json and many-classes.png.
+Features are synthetic, and there is no backbone: everything else that depends on the number of classes is measured. The
+learner and the evaluation are the real ones. Writes many-classes.json and many-classes.png.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def resident_mebibytes() -> float:
 
 
 def trained_images(classes: int, budget: Budget) -> int:
-    """New images and exemplars of a task, after which there are so many classes."""
+    """Number of new images and exemplars in the task that ends with this many classes."""
     old = classes - STEP
     return STEP * IMAGES + old * min(IMAGES, budget.quota(old))
 
@@ -157,7 +157,7 @@ def trained_images(classes: int, budget: Budget) -> int:
 def growth(costs: list[TaskCost], part: str, budget: Budget) -> float:
     """The exponent p of classes^p that fits best, over the second half of the tasks: 1 is proportional to classes.
 
-    Of the training, it is the time of an image. The budget gives every class the same whole number of exemplars, so
+    For training, it is that of the time per image. The budget gives every class the same whole number of exemplars, so
     their sum rises and falls with the number of classes.
     """
     late = costs[len(costs) // 2 :]

@@ -1,4 +1,4 @@
-"""What a server adds to the forward pass: requests a second and latencies over loopback."""
+"""What a server adds to the forward pass: requests per second and latencies over loopback."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def serving() -> Iterator[Figure]:
 
 @contextmanager
 def _served(model: Path) -> Iterator[tuple[int, int]]:
-    """A server in a process of its own: its port, and the process's number."""
+    """A server in a process of its own: its port and its process id."""
     command = [sys.executable, "-m", "cotransport", "serve", str(model), "--port", "0", "--token", TOKEN]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
@@ -81,7 +81,7 @@ def _served(model: Path) -> Iterator[tuple[int, int]]:
 
 
 def _processor_seconds(process: int) -> float:
-    """The processor time of a process, as Linux tells it; elsewhere, not a number."""
+    """The processor time of a process, as Linux reports it; NaN elsewhere."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -149,7 +149,7 @@ class TestImageFolder:
 
     def test_shards_of_a_web_data_set(self, tmp_path: Path) -> None:
         (tmp_path / "shard-000000.tar").write_bytes(b"")
-        with pytest.raises(DataError, match=r"tar files, as WebDataset does, .* convert them to parquet files"):
+        with pytest.raises(DataError, match=r"tar files, as in WebDataset, .* convert them to parquet files"):
             as_labelled(tmp_path)
 
     def test_no_subfolders(self, tmp_path: Path) -> None:

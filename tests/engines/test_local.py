@@ -71,7 +71,7 @@ def test_interrupted_jobs_resume_to_the_results_of_a_single_process(
 def test_a_failed_job_leaves_the_others_alone(expected: dict[str, dict[str, Any]], tmp_path: Path) -> None:
     code, printed = finished("--engine", "local", "--jobs", "2", "--set", "methods.coil.pt_weight=1e38", out=tmp_path)
     assert code == 1, printed
-    assert "1 job has failed" in printed
+    assert "1 job failed" in printed
     assert f"log: {tmp_path / 'jobs' / 'coil-seed1.log'}" in printed
     assert "coil-seed1: the loss is not finite" in printed
     assert "report: " in printed

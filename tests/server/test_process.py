@@ -62,7 +62,7 @@ def test_wrong_places_are_named_before_anything_is_served(cotransport: Command, 
     code, printed = cotransport("serve", "full", "--port", "0")
     assert (code, "full: not a model, and not empty" in printed) == (2, True)
     code, printed = cotransport("serve", "nowhere/model", "--port", "0")
-    assert (code, "the folder above it does not exist" in printed) == (2, True)
+    assert (code, "its parent folder does not exist" in printed) == (2, True)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         code, printed = cotransport("serve", "model", "--port", port)

@@ -127,7 +127,7 @@ def test_a_lesson_needs_a_class_and_images(empty: TestClient, model: Path) -> No
         "`files`": form(("cat", [])),
         "no files follow 'cat'": form(("cat", []), ("dog", PHOTOS[:1])),
         "before the first class": [*upload(PHOTOS[:1]), *form(("cat", []), ("dog", PHOTOS[:1]))],
-        "capital letters": form(("cat", PHOTOS[:1]), ("Cat", PHOTOS[1:2])),
+        "only in case": form(("cat", PHOTOS[:1]), ("Cat", PHOTOS[1:2])),
         "notes.txt: not an image": form(("cat", [PHOTOS[0], Encoded(b"no image", "notes.txt")])),
         "damaged": form(("cat", [Encoded(PHOTOS[0].data[:-30], "cut.png")])),
         "known_classes": [*form(("cat", PHOTOS[:1])), ("known_classes", (None, b"perhaps"))],
@@ -230,7 +230,7 @@ def test_an_unexpected_error_is_not_explained(model: Path, monkeypatch: pytest.M
         answer = client.post("/api/predict", files=upload(PHOTOS[:1]))
         assert (answer.status_code, answer.json()) == (
             500,
-            {"error": "an error in the server; its log has the details"},
+            {"error": "internal error; the server's log has the details"},
         )
         monkeypatch.undo()
         assert client.post("/api/predict", files=upload(PHOTOS[:1])).status_code == 200

@@ -106,7 +106,7 @@ def test_the_pages_script_writes_no_html() -> None:
 def test_an_address_for_other_machines_needs_a_token(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--host 0\.0\.0\.0: .*--token"):
         serve(tmp_path / "model", "0.0.0.0", 0, None, lambda _: None)
-    with pytest.raises(ConfigError, match="--token: use letters"):
+    with pytest.raises(ConfigError, match="--token: use only letters"):
         serve(tmp_path / "model", "127.0.0.1", 0, "a b&c", lambda _: None)
 
 

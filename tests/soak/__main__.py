@@ -1,4 +1,4 @@
-"""`python -m tests.soak`: disturb every command, for SOAK_MINUTES, and write the counts to results.md."""
+"""`python -m tests.soak`: inject faults into every command for SOAK_MINUTES, and write the counts to results.md."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def soak_kills(start: Path, folder: Path, seconds: float) -> Iterator[Tally]:
 
 
 def soak_power(start: Path, folder: Path, seconds: float) -> Iterator[Tally]:
-    """Power cuts at every moment at which the disk may differ."""
+    """Power cuts at every moment when the state of the disk may differ."""
     place, states = folder / "recorded", folder / "states"
     for action, budget in shared([action for action in ACTIONS if action.name != "run"], seconds):
         copy_of(start, place)
@@ -130,7 +130,7 @@ def soak_inputs(start: Path, folder: Path, seconds: float) -> Iterator[Tally]:
 
 
 def shared(things: Iterable[object], seconds: float) -> Iterator[tuple[object, float]]:
-    """Things with the time that each may take. What one does not need, the others get."""
+    """Each thing with the time it may take. Time that one does not need goes to the others."""
     left, end = list(things), time.monotonic() + seconds
     while left:
         yield left[0], max(1.0, (end - time.monotonic()) / len(left))

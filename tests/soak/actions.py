@@ -1,4 +1,4 @@
-"""What is disturbed: the commands that change a model, and a run of an experiment."""
+"""The commands under test: those that change a model, and a run of an experiment."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ OPTIONS = LessonOptions(
 
 @dataclass(frozen=True)
 class Action:
-    """A command on a folder, and what must hold however it is disturbed."""
+    """A command on a folder, and what must hold whatever fault it meets."""
 
     name: str
     act: Callable[[Path], object]
     """The command. Its folder is named `work`; lessons are in `lessons` beside it."""
     outcome: Callable[[Path], Any]
-    """What is in the folder, without times: equal after a disturbed command and an undisturbed one."""
+    """What is in the folder, without times: the same with a fault as without."""
     check: Callable[[Path], None]
-    """Raises an error unless what the folder had before the command, or has after it, is whole."""
+    """Raises an error unless the folder is whole, as it was before the command or as it is after it."""
 
 
 def make_start(folder: Path) -> None:

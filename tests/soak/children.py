@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from cotransport.errors import CotransportError
 
 LONGEST_SECONDS = 120.0
-"""Time that a child may take. Longer, and it hangs."""
+"""A child that takes longer is considered hung."""
 
 
 class Ended(NamedTuple):
@@ -63,7 +63,7 @@ def _run(function: Callable[[], object], writer: int) -> None:
 
 
 def _read(reader: int, end: float) -> tuple[str, bool]:
-    """What a child has written when it closes its end, and whether it was still running at a time."""
+    """What a child wrote until it closed its end of the pipe, and whether it was still running at time `end`."""
     found = b""
     while True:
         ready, _, _ = select.select([reader], [], [], max(0.0, end - time.monotonic()))

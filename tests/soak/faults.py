@@ -34,7 +34,7 @@ ERRORS = [Fault(error, lasts) for error in (errno.ENOSPC, errno.EIO, errno.EACCE
 
 
 def reference(action: Action, start: Path, place: Path) -> tuple[Any, int]:
-    """The outcome of an undisturbed command, and the number of its calls that change files."""
+    """The outcome of a command without a fault, and the number of its calls that change files."""
     copy_of(start, place)
     calls = count()
 

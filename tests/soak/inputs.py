@@ -54,7 +54,7 @@ def _image(chance: random.Random, _: Path) -> None:
 
 
 def _damaged(chance: random.Random, content: bytes) -> bytes:
-    """Content with some bytes replaced, more of them near its start, and sometimes cut."""
+    """Content with some bytes replaced, more of them near its start, and sometimes truncated."""
     where = [chance.randrange(len(content)) for _ in range(chance.randint(0, 8))]
     where += [chance.randrange(60) for _ in range(chance.randint(0, 6))]
     cut = chance.randrange(1, 10**6) if chance.random() < 0.3 else None

@@ -1,4 +1,4 @@
-/* Lets a program watch, fail or end its own calls that change files. Loaded with LD_PRELOAD.
+/* Lets a program watch its own calls that change files, and make them fail. Loaded with LD_PRELOAD.
 
    Before each call on a path below the watched folder, the hook gets the call's name and path. It returns 0 to let the
    call happen, or the error number that the call fails with. After a successful call, it is called again with `done`

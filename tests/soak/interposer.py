@@ -1,4 +1,4 @@
-"""Watch the calls of this process that change files, let them fail, or end the process there."""
+"""Watch the calls of this process that change files, make them fail, or end the process there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _kept: list[object] = []
 
 
 def restart_with_library() -> None:
-    """Start this program again with the library loaded, unless it is."""
+    """Start this program again with the library loaded, unless it already is."""
     if LIBRARY in os.environ:
         return
     library = Path(tempfile.mkdtemp(prefix="soak-")) / "interpose.so"

@@ -1,4 +1,4 @@
-"""Whether a folder is whole after a disturbed command, and whether the command then completes."""
+"""Whether a folder is whole after a fault, and whether the command then completes."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from tests.soak.children import Ended, in_child
 
 @dataclass
 class Tally:
-    """How many disturbances were tried, and what went wrong."""
+    """How many faults were tried, and what went wrong."""
 
     what: str
     tried: int = 0
     wrong: list[str] = field(default_factory=list)
 
     def add(self, place: str, problem: str | None) -> None:
-        """Count a disturbance."""
+        """Count a fault."""
         self.tried += 1
         if problem is not None:
             self.wrong.append(f"{place}: {problem}")
 
 
 def problem_after(ended: Ended, action: Action, place: Path, expected: Any) -> str | None:
-    """What is wrong after a disturbed command; None if nothing is.
+    """What is wrong after a command with a fault; None if nothing is.
 
-    expected : the outcome of the undisturbed command.
+    expected : the outcome of the command without a fault.
     """
     if ended.how in {"failed", "hung"}:
         return f"the command {ended.how}: {ended.text}"

@@ -1,8 +1,8 @@
 """Power cuts: everything that was not synced to the disk is lost.
 
-While a command runs undisturbed, its calls are recorded. After each call that matters, what a disk may hold is laid out
-in two ways: only synced entries of folders have reached it, or all of them have. In both, a file has the content that
-it had when it was last synced. A file that was never synced is empty.
+While a command runs without a fault, its calls are recorded. After each call that matters, what the disk may hold is
+laid out in two ways: only synced entries of folders have reached it, or all of them have. In both, a file has the
+content that it had when it was last synced. A file that was never synced is empty.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Entries: TypeAlias = dict[int, dict[str, tuple[int, bool]]]
 
 @dataclass
 class _Disk:
-    """What is on the disk for certain."""
+    """What is certain to be on the disk."""
 
     content: dict[int, bytes] = field(default_factory=dict)
     """The synced content of files, by inode."""
@@ -51,7 +51,7 @@ class Recorder:
         elif call == "fsync" and path.is_file():
             self._disk.content[path.lstat().st_ino] = path.read_bytes()
         elif call == "open" and not path.lstat().st_size:
-            self._disk.content.pop(path.lstat().st_ino, None)  # a new file, with the number of a removed one
+            self._disk.content.pop(path.lstat().st_ino, None)  # a new file, with the inode of a removed one
         if call in {"fsync", "rename", "unlink", "rmdir", "mkdir"}:
             inode = self._root.lstat().st_ino
             self._lay_out(self._disk.entries, inode, self._next())

@@ -45,7 +45,7 @@ def test_torchrun_gives_the_numbers_of_processes_and_machines() -> None:
     for device in (Device(), Device(processes=2, nodes=2)):
         launched = as_launched(device)
         assert (launched.processes, launched.nodes) == (2, 2)
-    with pytest.raises(ConfigError, match=r"torchrun has started 2 processes on each of 2 machines.*3 on each of 1"):
+    with pytest.raises(ConfigError, match=r"torchrun started 2 processes on each of 2 machines.*3 on each of 1"):
         as_launched(Device(processes=3))
 
 

@@ -60,8 +60,8 @@ def _escape(text: str) -> str:
 def is_first_process(device: Device) -> bool:
     """Whether this process prints and decides for all that train together. The first call starts all of them.
 
-    The others become silent. In most cases they were so from the start, but Slurm's tasks may also be commands that do
-    not belong together.
+    The others become silent. Most of them were silent from the start, but not Slurm's tasks, which may also be
+    unrelated commands.
     """
     from cotransport.training.processes import processes_for
 
@@ -72,13 +72,13 @@ def is_first_process(device: Device) -> bool:
 
 
 def silence() -> None:
-    """Print nothing more, and leave the answer to signals to the first process."""
+    """Print nothing more, and leave signals to the first process."""
     err.quiet = out.quiet = True
     signals.follow()
 
 
 def resume_command() -> str:
-    """The command that resumes what the user's command has started."""
+    """The command that resumes what the user's command started."""
     again = [word for word in sys.argv[1:] if word not in {"--overwrite", "--resume"}]
     return shlex.join(["cotransport", *again, "--resume"])
 

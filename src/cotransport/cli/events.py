@@ -1,4 +1,4 @@
-"""What happens in a command as lines of JSON, for a program that has started it."""
+"""What happens in a command as lines of JSON, for the program that started it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write_event(kind: str, **values: Any) -> None:  # noqa: ANN401 (any JSON)
 
 
 class EventListener:
-    """Writes all that it hears as events."""
+    """Writes everything it hears as events."""
 
     def planned(self, jobs: int, kept: Sequence[str]) -> None:
         """`jobs` jobs will run. Those named in `kept` were finished earlier and are kept."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 SECONDS_FOR_EARLIER = 120.0
-"""Time that an earlier process of the same job gets to save its state and end."""
+"""Time for an earlier process of the same job to save its state and end."""
 STYLES = {"done": "green", "failed": "bold red", "stopped": "yellow", "waiting": "dim", "kept": "dim"}
 """Colours of the states; the others have none."""
 
@@ -47,8 +47,8 @@ EngineOption = Annotated[
     EngineName | None,
     typer.Option(
         "--engine",
-        help="Where several runs at a time are started: on this machine, on a Ray cluster (or an embedded Ray), or "
-        "through Slurm.",
+        help="Where to run several runs at a time: on this machine, on a Ray cluster (or an embedded Ray), or through "
+        "Slurm.",
         show_default="local",
     ),
 ]
@@ -57,13 +57,13 @@ JobsOption = Annotated[
     typer.Option(
         "--jobs",
         metavar="N",
-        help="Runs at a time, each in a process with its share of the cores. 1 runs them one after the other in this "
-        "process; auto takes as many as cores, memory and GPUs allow.",
+        help="Number of runs at a time, each in a process with its share of the cores. 1 runs them one after the other "
+        "in this process; auto allows as many as cores, memory and GPUs do.",
         show_default="1; with --engine, auto",
     ),
 ]
 JobOption = Annotated[str | None, typer.Option("--job", hidden=True)]
-"""One run by the name of its folder: this process is a job that an engine has started."""
+"""One run by the name of its folder: this process is a job that an engine started."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def parallel_for(engine: EngineName | None, jobs: str | None, recipes: Sequence[
         return None
     if int(os.environ.get("WORLD_SIZE") or 1) > 1 or any(recipe.device.nodes > 1 for recipe in recipes):
         raise ConfigError(
-            "--jobs: runs that train on several machines take turns. Leave out --engine and --jobs, or set "
+            "--jobs: runs on several machines are trained one after the other. Leave out --engine and --jobs, or set "
             "device.nodes to 1 and do not start the command with torchrun"
         )
     from cotransport.engines.job import resources_of
@@ -119,7 +119,7 @@ def _number_of_jobs(jobs: str | None, default: str) -> int | None:
     if text == AUTO:
         return None
     if not text.isdecimal() or int(text) == 0:
-        raise typer.BadParameter("give a whole number from 1, or auto", param_hint="--jobs")
+        raise typer.BadParameter("give a whole number of at least 1, or auto", param_hint="--jobs")
     return int(text)
 
 
@@ -135,7 +135,7 @@ def run_jobs(
 
 
 def ask_to_stop_with_parent() -> None:
-    """Let this process save its state and end if the process that has started it as a job ends."""
+    """Let this process save its state and end if the process that started it as a job ends."""
     if out.quiet:  # the first of several processes decides for all
         return
     end_with_parent(signal.SIGTERM)
@@ -162,15 +162,16 @@ def run_as_job(recipe: Recipe, folder: Path, run: str) -> None:
 def raise_failures(failures: Sequence[Failure]) -> None:
     """Raise an error that names all failures and their logs, if there are any."""
     if failures:
-        which = "1 job has" if len(failures) == 1 else f"{len(failures)} jobs have"
+        which = "1 job" if len(failures) == 1 else f"{len(failures)} jobs"
         lines = [f"{failure.name}: {failure.reason}\n    log: {failure.log}" for failure in failures]
         raise JobError(
-            f"{which} failed. What is finished is kept; after a remedy, --resume runs the rest\n  " + "\n  ".join(lines)
+            f"{which} failed. Finished runs are kept. Solve the problem; --resume then runs the rest\n  "
+            + "\n  ".join(lines)
         )
 
 
 class JobTable:
-    """Shows all jobs: a table that is updated on a terminal; elsewhere, a line for each event.
+    """Shows all jobs: as a live table on a terminal; elsewhere, as a line for each event.
 
     log : gets the same lines.
     """

@@ -92,7 +92,7 @@ class LoggingListener:
     def trial(self, progress: TrainingProgress) -> None:
         """A training that only helps to choose a network has made progress."""
         if progress.epoch_done:
-            self._log.write(f"trying a network from scratch: {_in_words(progress)}")
+            self._log.write(f"trying another network: {_in_words(progress)}")
         self._listener.trial(progress)
 
     def reading(self, done: int, files: int) -> None:

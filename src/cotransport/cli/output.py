@@ -136,7 +136,7 @@ def note(text: str) -> None:
 
 
 def show_error(error: object) -> None:
-    """Print why a command has failed."""
+    """Print why a command failed."""
     if _State.events:
         write_event("error", text=str(error))
     (err.write_log if _State.events else err.print)(f"[bold red]error:[/] {markup(error)}", soft_wrap=True)

@@ -18,17 +18,17 @@ NEEDED = ("starlette", "uvicorn", "python_multipart")
 
 @app.command(
     epilog="Examples:\n\n"
-    "[bold]cotransport serve model[/]  a page to teach and ask, on this machine only\n\n"
+    "[bold]cotransport serve model[/]  a page to teach and use the model, on this machine only\n\n"
     "[bold]COTRANSPORT_TOKEN=a-long-secret cotransport serve model --host 0.0.0.0[/]  for other machines too"
 )
 def serve(
     model: Annotated[
-        Path, typer.Argument(help="The model's folder. A new one is made by the first lesson.", metavar="MODEL")
+        Path, typer.Argument(help="The model's folder. The first lesson creates a new one.", metavar="MODEL")
     ],
     host: Annotated[
-        str, typer.Option(help="The address to listen at. Other machines can reach any but the default.")
+        str, typer.Option(help="The address to listen on. By default, only this machine can reach it.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port to listen at; 0 chooses a free one.", min=0, max=65535)] = 8000,
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 chooses a free one.", min=0, max=65535)] = 8000,
     token: Annotated[
         str | None,
         typer.Option(
@@ -36,10 +36,10 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Teach a model and ask it in the browser, or through an API.
+    """Teach and use a model in the browser, or through an API.
 
-    Open the address that is printed. Lessons are learned one after another, in a process of their own; meanwhile the
-    current version answers. Lessons that are not finished when the server ends are resumed by the next one.
+    Open the address that is printed. Lessons are learned one after another, in a process of their own; meanwhile, the
+    current version answers. If the server ends, the next one resumes the unfinished lessons.
     """
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ConfigError(f"serve needs {missing[0]}, which is not installed. pip install 'cotransport[serve]'")

@@ -91,7 +91,7 @@ def _class_folders(folder: Path, root: Path | None) -> dict[str, Path]:
     named = sorted((unicodedata.normalize("NFC", path.name), path) for path in subfolders(folder))
     if not named and any(folder.glob("*.tar")):
         raise DataError(
-            f"{folder}: has tar files, as WebDataset does, which are not read: a task needs all images of its classes, "
+            f"{folder}: has tar files, as in WebDataset, which are not read: a task needs all images of its classes, "
             "and shards mix the classes. Unpack them into a subfolder per class, or convert them to parquet files"
         )
     if not named:

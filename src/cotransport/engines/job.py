@@ -20,8 +20,8 @@ from cotransport.system.machine import MOST_CORES, PARENT
 JOBS = "jobs"
 """Folder in the folder of an experiment: the recipe that its jobs run, and each job's log and progress."""
 PASSED_ON = ("OMP_NUM_THREADS", "COTRANSPORT_DATA")
-"""Environment variables that a job's process has as the command has them, on any machine. It has none of Slurm's: in
-an array job, they would tell Lightning that Slurm starts all processes that train together."""
+"""Environment variables that a job's process takes over from the command, on any machine. It has none of Slurm's: in an
+array job, they would make Lightning expect Slurm to start all processes that train together."""
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,13 @@ class Ended:
 
     job: EngineJob
     code: int | None
-    """The exit code of its process; None if the engine has lost it."""
+    """The exit code of its process; None if the engine lost it."""
     reason: str = ""
-    """What the engine knows about the end."""
+    """What the engine knows about why it ended."""
 
 
 class Engine(AbstractContextManager["Engine"], Protocol):
-    """Starts jobs, somewhere, and hears when they end. Leaving the context ends all jobs at once."""
+    """Starts jobs somewhere and reports when they end. Leaving the context ends all jobs at once."""
 
     @property
     def is_busy(self) -> bool:

@@ -17,7 +17,7 @@ from cotransport.settings.sections import Device
 from cotransport.system.machine import available_cores, available_memory
 
 MEMORY = 5 << 29
-"""Bytes of memory that a job on the CPU needs, about. `make bench` measures it: 2.5 GiB with large images."""
+"""Approximate bytes of memory that a job on the CPU needs: 2.5 GiB with large images, as `make bench` measures it."""
 SECONDS_BETWEEN_POLLS = 0.1
 SECONDS_TO_END = 5.0
 """Time that a process has to end by itself after the second signal."""
@@ -37,7 +37,7 @@ class LocalEngine:
     """Runs jobs as child processes of this one.
 
     jobs : the number of jobs at a time.
-    gpus : the GPUs of each of them, by their place; empty if they use none.
+    gpus : the GPUs that the jobs see, one entry for each in turn; empty if they use none.
     """
 
     def __init__(self, jobs: int, gpus: Sequence[str] = ()) -> None:
@@ -48,7 +48,7 @@ class LocalEngine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop(signal.SIGTERM)  # for a process that has had a signal before, it is the second one
+        self.stop(signal.SIGTERM)  # the second signal, if a process has had one before
         end = time.monotonic() + SECONDS_TO_END
         for process in self._processes():
             with suppress(subprocess.TimeoutExpired):
@@ -100,7 +100,7 @@ def _ended(slot: _Slot) -> Ended | None:
 
 
 def jobs_at_a_time(recipes: Sequence[Recipe]) -> int:
-    """As many jobs as cores, memory and GPUs allow, and not more than there are runs.
+    """As many jobs as cores, memory and GPUs allow, but no more than there are runs.
 
     It does not depend on what is finished already, so that a resumed job gets the same share of the cores.
     """
@@ -116,7 +116,7 @@ def jobs_at_a_time(recipes: Sequence[Recipe]) -> int:
 
 
 def uses_gpu(device: Device) -> bool:
-    """Whether these settings mean a GPU of this machine."""
+    """Whether these settings use a GPU of this machine."""
     if device.accelerator == "cpu":
         return False
     import torch
@@ -127,7 +127,7 @@ def uses_gpu(device: Device) -> bool:
 def gpu_groups(processes: int) -> list[str]:
     """The GPUs of this machine in groups with one for each process of a job, as CUDA_VISIBLE_DEVICES gives them.
 
-    One group of all, if there are too few.
+    If there are too few, one group has all of them.
     """
     import torch
 

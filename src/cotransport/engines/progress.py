@@ -20,12 +20,12 @@ SECONDS_BETWEEN_WRITES = 1.0
 
 
 class JobProgress(BaseModel):
-    """How far a job is."""
+    """The progress of a job."""
 
     model_config = ConfigDict(frozen=True)
 
     phase: str = "starting"
-    """What it does now, in one or two words."""
+    """What it is doing, in one or two words."""
     task: int = 0
     """Tasks started."""
     tasks: int = 0
@@ -33,13 +33,13 @@ class JobProgress(BaseModel):
     """Epochs of the task started."""
     epochs: int = 0
     result: str = ""
-    """Accuracy after the last finished task, in words."""
+    """Accuracy after the last finished task, as text."""
     learned: int = 0
     """Tasks finished."""
     seconds_left: float | None = None
 
     def write(self, path: Path) -> None:
-        """Write the file. If that fails, the job goes on: only the display suffers."""
+        """Write the file. If that fails, the job continues, because only the display needs it."""
         with suppress(StorageError):
             write_json(path, self.model_dump(mode="json"), sync=False)
 
@@ -53,7 +53,7 @@ class JobProgress(BaseModel):
 
 
 class ProgressFile:
-    """Writes what another listener hears to a file: at most once a second, and after every task."""
+    """Passes events to a listener, and writes the progress to a file: at most once a second, and after every task."""
 
     def __init__(self, listener: Listener, path: Path) -> None:
         self._listener, self._path = listener, path

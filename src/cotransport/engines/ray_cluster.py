@@ -24,7 +24,7 @@ RETRIES = 5
 """How often a job is started again after its node or its worker has died."""
 SECONDS_BETWEEN_POLLS = 0.2
 SECONDS_FOR_NODES = 120.0
-"""Time in which every node has to answer whether it sees the folder of results."""
+"""Time that a node gets to answer whether it sees the folder of results."""
 OBJECT_STORE = 80 << 20
 """Bytes of Ray's shared memory on this machine; almost nothing is put there."""
 
@@ -37,10 +37,10 @@ class RayEngine:
 
     def __init__(self, jobs: int | None = None) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        if not os.environ.get("RAY_ADDRESS"):  # of a cluster, its owner has decided whether it wants a token
+        if not os.environ.get("RAY_ADDRESS"):  # whether a cluster needs a token is its owner's choice
             os.environ["RAY_AUTH_MODE"] = "token"  # nobody else on this machine can submit tasks
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-            os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # on Linux too, it makes Ray stay on the loopback
+            os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # keeps Ray on the loopback interface, on Linux too
         try:
             import ray  # noqa: F401 (it reads the variables above)
         except ModuleNotFoundError:
@@ -108,8 +108,8 @@ def _connect() -> None:
         except (ConnectionError, RuntimeError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise ConfigError(
-                f"RAY_ADDRESS={address}: cannot be joined ({reason}). Start the cluster, or unset the variable to use "
-                "this machine alone"
+                f"RAY_ADDRESS={address}: the cluster cannot be joined ({reason}). Start it, or unset the variable to "
+                "use this machine alone"
             ) from None
         return
     ray.init(
@@ -123,7 +123,7 @@ def _connect() -> None:
 
 
 def _check_shared(folder: Path, others: Sequence[Path]) -> None:
-    """Raise an error that names a node which does not see the folder of results, or the folder of the command."""
+    """Raise an error that names a node that does not see the folder of results, or the folder of the command."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -143,7 +143,7 @@ def _check_shared(folder: Path, others: Sequence[Path]) -> None:
             try:
                 missing = ray.get(answer, timeout=SECONDS_FOR_NODES)
             except ray.exceptions.RayError as error:
-                raise RunError(f"the node {name} does not answer ({str(error).splitlines()[0]}). Remove it") from None
+                raise RunError(f"the node {name} does not respond ({str(error).splitlines()[0]}). Remove it") from None
             if mark in missing:
                 raise RunError(f"{folder}: the node {name} does not see it. Give --out a folder that all nodes share")
             if missing:
@@ -185,4 +185,4 @@ def _ended(job: EngineJob, task: Any) -> Ended:  # noqa: ANN401 (Ray's reference
     except ray.exceptions.TaskCancelledError:
         return Ended(job, None, "cancelled")
     except ray.exceptions.RayError as error:
-        return Ended(job, None, f"Ray has lost it: {str(error).strip().splitlines()[0]}")
+        return Ended(job, None, f"lost by Ray: {str(error).strip().splitlines()[0]}")

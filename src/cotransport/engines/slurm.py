@@ -1,7 +1,7 @@
 """Jobs as an array job of Slurm, through submitit.
 
-Slurm starts each job's process, and it may start it again: before the time limit is reached, and if the job is
-preempted, the process saves its state and the job is queued once more. Partition, account and time limit come from
+Slurm starts each job's process, and may start it again: shortly before the time limit, or when the job is preempted,
+the process saves its state and the job is queued again. Partition, account and time limit come from
 Slurm's own environment variables, such as SBATCH_PARTITION, SBATCH_ACCOUNT and SBATCH_TIMELIMIT. The folder of results
 must be one that all nodes share.
 """
@@ -52,7 +52,7 @@ class SlurmEngine:
         return bool(self._running)
 
     def submit(self, jobs: Sequence[EngineJob]) -> None:
-        """Submit an array job for each experiment. Jobs that need the same belong to the same array."""
+        """Submit an array job for each experiment. Jobs with the same needs share an array."""
         for out, resources in sorted({(job.out, job.resources) for job in jobs}, key=str):
             import submitit
 
@@ -62,7 +62,7 @@ class SlurmEngine:
             try:
                 submitted = executor.map_array(ArrayTask(), own)
             except (submitit.core.utils.FailedJobError, subprocess.CalledProcessError) as error:
-                raise ConfigError(f"--engine slurm: sbatch has refused the array job ({error})") from None
+                raise ConfigError(f"--engine slurm: sbatch refused the array job ({error})") from None
             self._running |= dict(zip(submitted, own, strict=True))
 
     def _parameters(self, resources: Resources, jobs: int) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from cotransport.system.files import storage_errors, write_text
 
 SECONDS_BETWEEN_UPDATES = 0.5
 LAST_BYTES = 4096
-"""Part of a log that is read for the reason of a failure."""
+"""Size of the end of a log that is searched for the reason of a failure."""
 State: TypeAlias = Literal["kept", "waiting", "running", "done", "failed", "stopped"]
 
 
@@ -44,7 +44,7 @@ class Failure:
 
     name: str
     reason: str
-    """Its last words, or how it ended."""
+    """The last line of its log, or how it ended."""
     log: Path
 
 
@@ -82,7 +82,7 @@ def _write_recipe(recipe: Recipe, job: EngineJob) -> None:
     """Write the whole recipe, as the user has changed it, for the processes of its jobs."""
     with storage_errors(job.recipe):
         (job.out / JOBS).mkdir(parents=True, exist_ok=True)
-    # values that were not set stay so, because the data may choose them
+    # values that were not set stay unset, because the data may choose them
     write_text(job.recipe, yaml_text(recipe.model_dump(mode="json", exclude_unset=True)))
 
 
@@ -138,11 +138,11 @@ def _state(ended: Ended) -> State:
 
 
 def _reason(ended: Ended) -> str:
-    """Why a job has failed: what the engine says, or the last line of the job's log, or how its process ended."""
+    """Why a job failed: what the engine says, or the last line of the job's log, or how its process ended."""
     if ended.reason:
         return ended.reason
     if ended.code is not None and ended.code < 0:
-        return f"killed by {signal.Signals(-ended.code).name}. Perhaps there was too little memory for so many jobs"
+        return f"killed by {signal.Signals(-ended.code).name}. Perhaps there was not enough memory for this many jobs"
     try:
         with ended.job.log.open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - LAST_BYTES))

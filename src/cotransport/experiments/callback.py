@@ -1,4 +1,4 @@
-"""Callbacks: Python code of your own that is told what happens in the runs of an experiment."""
+"""Callbacks: your own Python code, called when something happens in the runs of an experiment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StartedRun:
     classes: tuple[str, ...]
     """All classes in order of arrival."""
     tasks_done: int
-    """Tasks that were finished before; above 0 if the run resumes."""
+    """Number of tasks that were finished before; above 0 if the run resumes."""
     steps_done: int
     """Training steps of these tasks."""
 

@@ -31,7 +31,7 @@ from cotransport.transport import class_centres, effective_sources, sources
 
 ACCURACIES = ("top1", "top5", "head_top1", "ncm_top1")
 LARGEST_SCORES = 2**26
-"""Most scores, of images times classes, that are kept at a time."""
+"""Largest number of scores (images times classes) that are kept at a time."""
 SOURCES = 5
 """Old classes that a result names for each new class. The transport plan has all of them."""
 

@@ -119,7 +119,7 @@ def pending(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool 
 
 
 def wait_until_free(folder: Path, seconds: float) -> None:
-    """Wait, but not longer than this, while another process works on a run."""
+    """Wait at most this long while another process works on a run."""
     end = time.monotonic() + seconds
     while ModelFolder(folder / UNFINISHED / STATE).is_locked and time.monotonic() < end:
         time.sleep(0.5)

@@ -102,7 +102,7 @@ class TaskStream:
     later_images: int | None = None
     """Training images of each class in all tasks after the first; None for all."""
     test_images: int | None = None
-    """Most test images of the classes seen that a task has; None for all."""
+    """Largest number of test images of the classes seen; None for all."""
 
     def __len__(self) -> int:
         return len(self.split)
@@ -120,7 +120,7 @@ class TaskStream:
         return Task(number, train.classes, train, self._test_sample(seen).select_classes(seen))
 
     def _test_sample(self, seen: Sequence[int]) -> LabelledImages:
-        """The test images, or a sample of those of the classes seen. Later samples take no other image of a class.
+        """The test images, or a sample of those of the classes seen. Later samples add no images of these classes.
 
         The test images have a random order that is always the same, and the first ones are taken.
         """

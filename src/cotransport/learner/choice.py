@@ -101,7 +101,7 @@ def try_networks(
 
 
 def best_way(right: Mapping[Way, Tensor]) -> Way:
-    """The way to choose: the frozen network, unless another is better by more than one deviation of the difference.
+    """The way to choose: the frozen network, unless another is better by a standard deviation of the difference.
 
     right : which of the same images each network recognises.
     """

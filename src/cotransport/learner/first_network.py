@@ -60,7 +60,7 @@ def choose_network(
 
     train : training images in their own size.
     chosen : the user's settings. A trial decides only what they leave open.
-    decided : what was decided when the same lesson was started before, and is not decided again; None if it was not.
+    decided : the decision when the same lesson was started before, which is kept; None if there is none.
     """
     size: int | None = chosen.get("image_size")
     is_module = isinstance(chosen.get("backbone"), nn.Module)

@@ -51,7 +51,7 @@ def prepare(
     before : the state and settings so far; None before the first lesson.
     chosen : the user's settings. The others are suggested from the images.
     held_out : share of each new class that is held out; 0 for none.
-    decided : how the network was chosen when the same lesson was started before. It is not decided again.
+    decided : how the network was chosen when the same lesson was started before, which is kept.
     """
     is_gpu = processes_for(device).device.type != "cpu"
     state = None if before is None else before[0]

@@ -20,7 +20,7 @@ class Logger:
     keeps_files = True
 
     def metrics(self, values: Mapping[str, float], step: int) -> None:
-        """Log numbers of one moment. `step` counts the training steps of the run."""
+        """Log numbers that belong together. `step` counts the training steps of the run."""
         raise NotImplementedError
 
     def image(self, name: str, path: Path, step: int) -> None:
@@ -34,7 +34,7 @@ class Logger:
 
 
 def log_folder(run: StartedRun) -> Path:
-    """The folder for the logs of a run. It is made if needed."""
+    """The folder for the logs of a run. It is created if needed."""
     folder = run.folder / LOGS
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def log_folder(run: StartedRun) -> Path:
 
 
 def remembered_id(run: StartedRun, name: str, make: Callable[[], str]) -> str:
-    """The id of a run in another program. A resumed run has the same one, so that its log goes on there."""
+    """The id of a run in another program. A resumed run has the same one, so that its log continues there."""
     path = log_folder(run) / f"{name}-id.txt"
     if path.exists():
         return path.read_text(encoding="utf-8").strip()

@@ -16,7 +16,7 @@ _Row: TypeAlias = dict[str, str]
 
 
 class CsvLogger(Logger):
-    """Writes `logs/metrics.csv`, with a column for each number and a row for each moment."""
+    """Writes `logs/metrics.csv`, with a column for each number and a row for each epoch, task and run."""
 
     keeps_images = keeps_files = False
 
@@ -31,7 +31,7 @@ class CsvLogger(Logger):
                 self._columns = list(reader.fieldnames or [STEP])
 
     def metrics(self, values: Mapping[str, float], step: int) -> None:
-        """Append a row. Rows of work that was lost in an interruption and is now done again are removed first."""
+        """Append a row. Rows of work that was lost in an interruption, and is now repeated, are removed first."""
         row = {STEP: str(step), **{name: repr(value) for name, value in values.items()}}
         new = [name for name in row if name not in self._columns]
         if self._earlier is None and not new:

@@ -23,7 +23,7 @@ MOST_AT_ONCE = 100
 class MlflowLogger(Logger):
     """A run in the store that MLFLOW_TRACKING_URI names, by default the folder `mlruns` beside the runs.
 
-    Its experiment is the recipe, or what MLFLOW_EXPERIMENT_NAME says.
+    Its experiment is named after the recipe, unless MLFLOW_EXPERIMENT_NAME is set.
     """
 
     def __init__(self, run: StartedRun) -> None:
@@ -42,7 +42,7 @@ class MlflowLogger(Logger):
         except MlflowException as error:
             remedy = (
                 "Check MLFLOW_TRACKING_URI. If the store no longer has the run, remove "
-                f"{log_folder(run) / 'mlflow-id.txt'}, and the log starts anew"
+                f"{log_folder(run) / 'mlflow-id.txt'} to start a new log"
             )
             raise not_started("mlflow", error, remedy) from None
 
@@ -52,7 +52,7 @@ class MlflowLogger(Logger):
         self._client.log_batch(self._id, [self._metric(name, value, now, step) for name, value in values.items()])
 
     def image(self, name: str, path: Path, step: int) -> None:
-        """Log an image as a file in a folder of its name."""
+        """Log an image as a file in a folder with its name."""
         self._client.log_artifact(self._id, str(path), name)
 
     def file(self, path: Path) -> None:

@@ -24,7 +24,7 @@ from cotransport.training.progress import TrainingProgress
 EPOCH = ("task", "epoch", "loss", "accuracy", "learning_rate", "images_per_second")
 """Values that are logged at the end of each epoch."""
 TASK = ("classes_seen", "top1", "top5", "head_top1", "ncm_top1", "train_seconds")
-"""Values that are logged after each task, beside the accuracy on each task's classes."""
+"""Values that are logged after each task, besides the accuracy on each task's classes."""
 RUN = ("average_incremental_accuracy", "last_accuracy", "forgetting", "backward_transfer")
 """Values that are logged at the end of a run."""
 
@@ -63,7 +63,7 @@ class TrainingLog(Callback):
         self._is_done = False
 
     def run_started(self, run: StartedRun) -> None:
-        """Start a logger, or go on where the log of a resumed run ended."""
+        """Start a logger, or continue the log of a resumed run."""
         self._run, self._step, self._is_done = run, run.steps_done, False
         self._logger = self._make(run)
 

@@ -38,7 +38,7 @@ class WandbLogger(Logger):
             )
         except wandb.errors.Error as error:
             raise not_started("wandb", error, "Log in with `wandb login`, or set WANDB_MODE=offline") from None
-        # wandb drops numbers of steps that it has seen before, so the step is a number of our own
+        # wandb drops numbers of steps that it has seen before, so the step is logged as a number like the others
         self._run.define_metric("*", step_metric="step")
 
     def metrics(self, values: Mapping[str, float], step: int) -> None:

@@ -47,7 +47,7 @@ class Network(nn.Module):
     def forward(self, images: Tensor, with_logits: bool = True) -> Output:
         """Features and logits of images (n, 3, h, w) with any dtype.
 
-        with_logits : whether the head is asked. Otherwise, there are logits of no class (n, 0).
+        with_logits : whether to compute logits. Otherwise they are empty (n, 0).
         """
         features = self.backbone(self.normalised(images))
         return Output(features, self.head(features) if with_logits else features.new_zeros(len(features), 0))

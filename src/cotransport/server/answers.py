@@ -1,4 +1,4 @@
-"""What the API answers and takes, as types. The OpenAPI document is made from them."""
+"""The requests and answers of the API as types. The OpenAPI document is generated from them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class _Values(BaseModel):
 
 
 class Failure(_Values):
-    """Why a request was not answered."""
+    """Why a request failed."""
 
     error: str
 
 
 class Health(_Values):
-    """The server is there."""
+    """The server is up."""
 
     status: Literal["ok"] = "ok"
     release: str
@@ -61,7 +61,7 @@ class TaughtClass(_Values):
 
 
 class Progress(_Values):
-    """How far a running lesson is."""
+    """The progress of a running lesson."""
 
     stage: Literal["starting", "reading", "trial", "features", "training"]
     """`trial` is a short training that helps to choose the network."""
@@ -80,19 +80,19 @@ class ClassChange(_Values):
     before: float | None
     after: float | None
     lost: int | None
-    """Held-out images that were recognised before and are not now."""
+    """Held-out images that were recognised before the lesson, but not after it."""
     gained: int | None
 
 
 class LessonResult(_Values):
-    """What a finished lesson led to. Accuracies are in percent."""
+    """The outcome of a finished lesson. Accuracies are in percent."""
 
     version: int
     parent: int | None
-    """The version before. A rollback to it undoes the lesson."""
+    """The previous version. A rollback to it undoes the lesson."""
     accuracy: float | None
     old_before: float | None
-    """Of the classes that were known before the lesson."""
+    """Accuracy on the classes that were known before the lesson."""
     old_after: float | None
     new_classes: list[str]
     per_class: list[ClassChange]
@@ -107,7 +107,7 @@ class Lesson(_Values):
     id: str
     state: State
     made: str
-    """When it was asked for: date and time in UTC."""
+    """Date and time of the request, in UTC."""
     classes: list[TaughtClass]
     progress: Progress | None = None
     notes: list[str] = []
@@ -136,9 +136,9 @@ class KnownClass(_Values):
     built_from: list[Share]
     """Old classes with the largest shares in its first weights."""
     similar: list[Share]
-    """Classes that it resembles, with the cosine."""
+    """Classes that it resembles, with the cosine similarity."""
     pictures: list[str] = []
-    """Thumbnails of images that the model keeps, as data addresses, if the request asks for them."""
+    """Thumbnails of images that the model keeps, as data URLs, if the request asks for them."""
 
 
 class Version(_Values):
@@ -152,7 +152,7 @@ class Version(_Values):
     new_classes: list[str]
     accuracy: float | None
     accuracy_lost: float | None
-    """Points that the classes known before have lost in its lesson."""
+    """Percentage points that the classes known before lost in its lesson."""
     refused: str | None
     damaged: bool
 
@@ -165,7 +165,7 @@ class RollbackRequest(_Values):
 
 
 class RollbackAnswer(_Values):
-    """Another version is current."""
+    """The version that was current, and the one that is now."""
 
     before: int
     current: int
@@ -179,12 +179,12 @@ class RenameRequest(_Values):
 
 
 class RemoveRequest(_Values):
-    """A class."""
+    """The class to remove."""
 
     name: str
 
 
 class NewVersion(_Values):
-    """A version was made, and is current."""
+    """A new version, which is now current."""
 
     version: int

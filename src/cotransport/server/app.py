@@ -48,7 +48,7 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
 
 
 def make_app(model: Path, token: str, host: str = "127.0.0.1") -> ASGIApp:
-    """The application for a model. `host` is the address that it is served at."""
+    """The application for a model. `host` is the address that it listens on."""
     model = model.resolve()
 
     @asynccontextmanager
@@ -72,7 +72,7 @@ def make_app(model: Path, token: str, host: str = "127.0.0.1") -> ASGIApp:
 
 
 def _named(endpoint: Endpoint) -> Endpoint:
-    """The same function, whose name the metrics show."""
+    """The same function, which also records its name for the metrics."""
 
     async def answer(request: Request) -> Response:
         request.scope["route_name"] = endpoint.__name__

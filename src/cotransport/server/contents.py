@@ -13,11 +13,11 @@ from cotransport.server.answers import KnownClass, Share, Version
 from cotransport.server.predictor import CurrentVersion
 
 MOST_NAMED = 1000
-"""New classes of a version that are named, at most."""
+"""Largest number of new classes that are named for a version."""
 
 
 class Contents:
-    """The contents of a model. What is known of its current version is gathered once."""
+    """The contents of a model. The overview of a version is gathered once."""
 
     def __init__(self, model: Path) -> None:
         self._model, self._signature = model, CurrentVersion(model).signature

@@ -1,4 +1,4 @@
-"""Requests that cannot be answered, and what they are told. No answer names a path of the server."""
+"""Errors, and the answers to requests that fail. No answer names a path of the server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cotransport.errors import ConfigError, CotransportError, DataError, ModelEr
 
 
 class RefusedError(Exception):
-    """A request that is not answered, with the status that says why."""
+    """A request is refused, with this status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ async def refused(request: Request, error: Exception) -> JSONResponse:
 
 
 async def own_error(request: Request, error: Exception) -> JSONResponse:
-    """The answer to an error of this package: the user's mistake, or a model in another state than they think."""
+    """The answer to an error of this package: a mistake of the user, or a model in an unexpected state."""
     assert isinstance(error, CotransportError)
     status = 409 if isinstance(error, ModelError) else 400 if isinstance(error, ConfigError | DataError) else 500
     model = request.app.state.service.model
@@ -51,5 +51,5 @@ async def http_error(request: Request, error: Exception) -> JSONResponse:
 
 
 async def unexpected(request: Request, error: Exception) -> JSONResponse:
-    """The answer to an error that nobody has thought of. Its stack trace goes to the server's log only."""
-    return JSONResponse({"error": "an error in the server; its log has the details"}, 500)
+    """The answer to an unexpected error. Its stack trace goes only to the server's log."""
+    return JSONResponse({"error": "internal error; the server's log has the details"}, 500)

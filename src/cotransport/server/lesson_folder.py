@@ -1,7 +1,7 @@
 """Lessons on disk, so that they outlive the server: a folder beside the model.
 
-    model-lessons/5f3a09c1/lesson.json          what was asked for, and what became of it
-    model-lessons/5f3a09c1/images/cat/...       the images, until the lesson has ended
+    model-lessons/5f3a09c1/lesson.json          the request and its outcome
+    model-lessons/5f3a09c1/images/cat/...       the images, until the lesson ends
     model-lessons/.lock                         held by the server of this model
 
 A request never names a file here: lessons are looked up by their id among those that were read from disk.
@@ -32,13 +32,13 @@ from cotransport.system.files import PART, read_json, rename_folder, storage_err
 
 RECORD, IMAGES, LOCK = "lesson.json", "images", ".lock"
 LONGEST_NAME_BYTES = 200
-"""Of a class name: it becomes the name of a folder."""
+"""Longest class name. It becomes the name of a folder."""
 ENDED: frozenset[State] = frozenset({"done", "refused", "failed"})
 _ID = re.compile(r"[0-9a-f]{8}")
 
 
 class LessonOptions(BaseModel):
-    """What a request asks for beside the images."""
+    """What a request asks for, besides the images."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -72,7 +72,7 @@ class LessonFolder:
             try:
                 lock.acquire(timeout=0)
             except Timeout:
-                raise ModelError(f"{self.path}: another server is at work with this model. Stop it first") from None
+                raise ModelError(f"{self.path}: another server is using this model. Stop it first") from None
         try:
             yield
         finally:
@@ -83,7 +83,7 @@ class LessonFolder:
         return self.path / lesson_id / IMAGES
 
     def add(self, images: Mapping[str, Sequence[Encoded]], options: LessonOptions) -> StoredLesson:
-        """Store a new lesson: images by class. It counts once it is complete."""
+        """Store a new lesson: images by class. It appears only once it is complete."""
         lesson_id = secrets.token_hex(4)
         lesson = Lesson(
             id=lesson_id,
@@ -110,7 +110,7 @@ class LessonFolder:
         return stored
 
     def save(self, stored: StoredLesson) -> None:
-        """Write what has become of a lesson. Once it has ended, its images are removed."""
+        """Write the state of a lesson. Once it has ended, its images are removed."""
         write_json(self.path / stored.lesson.id / RECORD, stored.model_dump(mode="json"))
         if stored.lesson.state in ENDED:
             shutil.rmtree(self.images(stored.lesson.id), ignore_errors=True)
@@ -120,7 +120,7 @@ class LessonFolder:
         shutil.rmtree(self.path / lesson_id, ignore_errors=True)
 
     def read(self) -> list[StoredLesson]:
-        """All lessons, in the order of their requests. What a killed server has left half written is removed."""
+        """All lessons, in the order of their requests. Lessons that a killed server left half written are removed."""
         found: list[StoredLesson] = []
         for path in self.path.iterdir():
             if path.name.endswith(PART) and _ID.fullmatch(path.name[1 : -len(PART)]):
@@ -138,19 +138,17 @@ class LessonFolder:
 
 
 def class_name(text: str) -> str:
-    """A class name as a user types it, if it can be the name of a folder too."""
+    """A class name as the user typed it, if it can also be the name of a folder."""
     name = unicodedata.normalize("NFC", text.strip())
     if not name or not name.isprintable() or name.startswith(".") or re.search(r"[/\\]", name):
-        raise RefusedError(
-            400, "class: give a name in printable characters, without / and \\, that starts with no full stop"
-        )
+        raise RefusedError(400, "class: use printable characters, without / and \\, and no full stop at the start")
     if len(name.encode("utf-8", "replace")) > LONGEST_NAME_BYTES:
-        raise RefusedError(400, f"class: a name has at most {LONGEST_NAME_BYTES} bytes")
+        raise RefusedError(400, f"class: a name may have at most {LONGEST_NAME_BYTES} bytes")
     return name
 
 
 def _stored_name(number: int, name: str) -> str:
-    """The name of an image's file. What the client calls it is kept as far as it is harmless.
+    """The name of an image's file. The client's name is kept as far as it is harmless.
 
     >>> _stored_name(3, "my cat.JPG"), _stored_name(4, "../x.php"), _stored_name(5, "photo")
     ('00003-my-cat.jpg', '00004-x.png', '00005-photo.png')

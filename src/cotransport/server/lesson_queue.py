@@ -1,7 +1,7 @@
 """Lessons wait in a queue and are learned one after another, each by a `cotransport learn` in a process of its own.
 
-A lesson that was interrupted, because the server or its process was killed, is started again with the same words and
-resumes from its checkpoint.
+A lesson that was interrupted, because the server or its process was killed, is started again with the same
+arguments and resumes from its checkpoint.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from cotransport.server.failures import RefusedError, without_paths
 from cotransport.server.lesson_folder import ENDED, LessonFolder, StoredLesson
 
 MOST_QUEUED = 20
-"""Lessons that wait, at most."""
+"""Largest number of lessons that wait."""
 MOST_ENDED = 50
-"""Lessons that have ended and are still listed, at most."""
+"""Largest number of ended lessons that are still listed."""
 MOST_NOTES = 20
 ATTEMPTS = 3
-"""How often a lesson is tried whose process is killed by somebody else, such as a system that runs out of memory."""
+"""How often a lesson is tried if its process is killed from outside, for example because memory runs out."""
 SECONDS_TO_STOP = 60.0
 """Time that a process gets to save a checkpoint before it is killed."""
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -46,7 +46,7 @@ class LessonQueue:
     """The lessons of a model that is served."""
 
     def __init__(self, model: Path, changed: Callable[[], None]) -> None:
-        """`changed` is called when there is something new to tell."""
+        """`changed` is called after every change."""
         self._model, self._folder, self._changed = ModelFolder(model), LessonFolder(model), changed
         self._lessons: dict[str, StoredLesson] = {}
         self._progress: dict[str, Progress] = {}
@@ -64,7 +64,7 @@ class LessonQueue:
         return self._folder
 
     def restore(self) -> None:
-        """Read the lessons that an earlier server has left."""
+        """Read the lessons that an earlier server left."""
         self._lessons = {one.lesson.id: one for one in self._folder.read()}
         for one in list(self._lessons.values()):
             if one.lesson.state == "running":
@@ -97,7 +97,7 @@ class LessonQueue:
     def check_room(self) -> None:
         """Raise an error if the queue is full."""
         if self.waiting >= MOST_QUEUED:
-            raise RefusedError(429, f"{MOST_QUEUED} lessons are waiting already. Try again when one is done")
+            raise RefusedError(429, f"{MOST_QUEUED} lessons are already waiting. Try again when one is done")
 
     def add(self, stored: StoredLesson) -> None:
         """Queue a lesson that is stored."""
@@ -109,7 +109,7 @@ class LessonQueue:
         self._changed()
 
     async def remove(self, lesson_id: str) -> None:
-        """Remove a lesson: it is no longer listed, or not learned at all. What it has taught stays."""
+        """Take a lesson off the list, and cancel it if it has not ended. What it has taught stays."""
         self.lesson(lesson_id)
         self._cancelled.add(lesson_id)
         if lesson_id == self._running:
@@ -125,7 +125,7 @@ class LessonQueue:
         self._changed()
 
     async def run(self) -> None:
-        """Learn the lessons, until cancelled. A lesson that is being learned then is left to the next server."""
+        """Learn lessons until cancelled. A lesson that is interrupted by this is left to the next server."""
         try:
             while True:
                 await self._arrived.wait()
@@ -146,7 +146,7 @@ class LessonQueue:
         self._update(lesson_id, state="running")
         try:
             for attempt in range(1, ATTEMPTS + 1):
-                # by another command, or by the lesson of a server that was killed
+                # locked by another command, or by the lesson of a server that was killed
                 while self._model.is_locked and lesson_id not in self._cancelled:
                     await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
                 code, printed, error = await self._run_process(lesson_id)
@@ -169,7 +169,7 @@ class LessonQueue:
             else:
                 self._discard(lesson_id)
                 ended = (
-                    "its process was killed again and again" if code in _KILLED else f"it ended with exit code {code}"
+                    f"its process was killed {ATTEMPTS} times" if code in _KILLED else f"it ended with exit code {code}"
                 )
                 self._update(lesson_id, state="failed", error=error or ended)
         finally:
@@ -205,7 +205,7 @@ class LessonQueue:
         try:
             async for event in _events(self._process.stderr):
                 if event.get("event") == "error":
-                    error = self._in_words(lesson_id, str(event.get("text")))
+                    error = self._without_folders(lesson_id, str(event.get("text")))
                 else:
                     self._hear(lesson_id, event)
             printed, code = await result, await self._process.wait()
@@ -215,7 +215,7 @@ class LessonQueue:
         return code, printed, error
 
     def _hear(self, lesson_id: str, event: dict[str, Any]) -> None:
-        """Take note of an event of a lesson's process."""
+        """Handle an event of a lesson's process."""
         kind, notes = event.get("event"), list(self._lessons[lesson_id].lesson.notes)
         if kind in {"training", "trial"}:
             progress = Progress(stage=kind, done=event["step"], of=event["steps"], seconds_left=event["seconds_left"])
@@ -225,7 +225,7 @@ class LessonQueue:
             progress = Progress(stage=kind, done=event["done"], of=event["images"])
         else:
             new = event.get("notes", []) if kind == "job_started" else [event["text"]] if kind == "note" else []
-            new = [self._in_words(lesson_id, note) for note in new]
+            new = [self._without_folders(lesson_id, note) for note in new]
             added = [note for note in new if note not in notes]
             if added:
                 self._update(lesson_id, notes=[*notes, *added][:MOST_NOTES])
@@ -233,7 +233,7 @@ class LessonQueue:
         self._progress[lesson_id] = progress
         self._changed()
 
-    def _in_words(self, lesson_id: str, text: str) -> str:
+    def _without_folders(self, lesson_id: str, text: str) -> str:
         """A message of `learn` without the server's folders."""
         images = self._folder.images(lesson_id)
         home = self._model.path.parent
@@ -242,7 +242,7 @@ class LessonQueue:
         return without_paths(text, str(self._model.path), str(home))
 
     def _discard(self, lesson_id: str) -> None:
-        """Remove what a failed lesson has left in the model: it would stand in the way of the next one."""
+        """Remove what a failed lesson left in the model, because it would block the next one."""
         with suppress(CotransportError, ValueError, OSError):
             record = jobs.read_record(self._model.unfinished)
             if record is not None and Path(record.data).parent.name == lesson_id:
@@ -268,7 +268,7 @@ class LessonQueue:
             return
         self._terminate()
         try:
-            await asyncio.wait_for(process.communicate(), SECONDS_TO_STOP)  # a full pipe would hold it up
+            await asyncio.wait_for(process.communicate(), SECONDS_TO_STOP)  # a full pipe would block it
         except asyncio.TimeoutError:
             process.kill()
             await process.wait()
@@ -294,7 +294,7 @@ async def _events(stream: asyncio.StreamReader) -> AsyncIterator[dict[str, Any]]
 
 
 def _result(values: dict[str, Any]) -> LessonResult:
-    """What `learn --json` prints, without what concerns the server only."""
+    """The result of a lesson, from the output of `learn --json`."""
     seconds = values["times"].get("seconds")
     return LessonResult(
         version=values["version"],

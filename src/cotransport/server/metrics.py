@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper bounds of the seconds that are counted together."""
+"""Upper bounds of the histogram's buckets, in seconds."""
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -24,7 +24,7 @@ class Metrics:
         self._seconds: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand a request on, and note its answer."""
+        """Pass a request on, and count its answer."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -51,11 +51,11 @@ class Metrics:
 
     def text(self, gauges: Mapping[str, tuple[str, float]], counts: Mapping[str, tuple[str, float]]) -> str:
         """All metrics. `gauges` and `counts` have a help text and a value by name."""
-        lines = [*_head("requests_total", "counter", "Requests that were answered.")]
+        lines = [*_head("requests_total", "counter", "Requests answered.")]
         for (route, method, status), count in sorted(self.requests.items()):
             lines.append(_line("requests_total", count, route=route, method=method, status=str(status)))
         name = "request_seconds"
-        lines += _head(name, "histogram", "Seconds from a request to the end of its answer.")
+        lines += _head(name, "histogram", "Seconds from the start of a request to the end of its answer.")
         for route, counts_of_route in sorted(self._buckets.items()):
             total = 0
             for bound, count in zip((*BOUNDS, "+Inf"), counts_of_route, strict=True):

@@ -1,4 +1,4 @@
-"""The API as an OpenAPI document, made from the types of its answers."""
+"""The API as an OpenAPI document, generated from the types of its requests and answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FORGETTING = "Points of accuracy that the known classes may lose. If they lose 
 
 @dataclass(frozen=True)
 class Operation:
-    """What can be asked for, and how."""
+    """An operation of the API."""
 
     method: str
     path: str
@@ -43,7 +43,7 @@ class Operation:
     status: int = 200
     body: type[BaseModel] | None = None
     form: tuple[tuple[str, dict[str, Any]], ...] = ()
-    """Fields of a form. The first ones up to `files` are required."""
+    """Fields of a form. Those up to and including `files` are required."""
     query: tuple[tuple[str, str, str], ...] = ()
     """Names, types and meanings."""
     failures: tuple[int, ...] = ()
@@ -51,7 +51,7 @@ class Operation:
 
     @property
     def all_failures(self) -> tuple[int, ...]:
-        """The statuses of refusals, with those of every request."""
+        """The statuses of its failures, including those that every operation may have."""
         return self.failures if self.is_public else tuple(sorted((401, 403, *self.failures)))
 
 
@@ -59,11 +59,11 @@ OPERATIONS = (
     Operation(
         "post",
         "/api/predict",
-        "Predict the class of each image. The header Cotransport-Version names the version that has answered.",
+        "Predict the class of each image. The header Cotransport-Version names the version that answered.",
         ImageAnswer,
         is_list=True,
         form=(("files", FILES),),
-        query=(("top", "integer", "Classes of an image, at most, most likely first; 10 by default."),),
+        query=(("top", "integer", "The largest number of classes per image, most likely first; 10 by default."),),
         failures=(400, 409, 413, 415, 429),
     ),
     Operation(
@@ -130,17 +130,17 @@ OPERATIONS = (
         failures=(429,),
     ),
     Operation("get", "/metrics", "Counts and times in the text format of Prometheus.", "text/plain"),
-    Operation("get", "/health", "Whether the server is there. It needs no token.", Health, is_public=True),
+    Operation("get", "/health", "Whether the server is up. Needs no token.", Health, is_public=True),
 )
 MEANINGS = {
-    400: "The request is wrong.",
+    400: "The request is invalid.",
     401: "The token is missing or wrong.",
-    403: "The request comes from a page of another site, or under a wrong name.",
-    404: "There is no such thing.",
-    409: "The model is in another state than the request needs.",
+    403: "The request comes from a page of another site, or names a wrong host.",
+    404: "There is no lesson with this id.",
+    409: "The request conflicts with the current state of the model.",
     413: "Too many bytes, files or pixels.",
-    415: "The body is of the wrong kind.",
-    429: "Too much at once.",
+    415: "The body has the wrong content type.",
+    429: "Too many requests, uploads or lessons at once.",
 }
 
 
@@ -157,7 +157,7 @@ def document() -> dict[str, Any]:
         paths.setdefault(one.path, {})[one.method] = _operation(one)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "cotransport", "version": __version__, "description": "Teach and ask an image classifier."},
+        "info": {"title": "cotransport", "version": __version__, "description": "Teach and query an image classifier."},
         "paths": paths,
         "components": {
             "schemas": schemas["$defs"],
@@ -197,7 +197,7 @@ def _answer(one: Operation) -> dict[str, Any]:
     if one.answer is None:
         return {"description": "Done."}
     if isinstance(one.answer, str):
-        return {"description": "A text.", "content": {one.answer: {"schema": {"type": "string"}}}}
+        return {"description": "Text.", "content": {one.answer: {"schema": {"type": "string"}}}}
     return {"description": (one.answer.__doc__ or "").strip(), "content": _content(one.answer, is_list=one.is_list)}
 
 

@@ -1,4 +1,4 @@
-// The page of `cotransport serve`. It keeps the token of this tab, and all texts of the model go through textContent.
+// The page of `cotransport serve`. It keeps the token of this tab, and all text from the model goes through textContent.
 
 const KEY = "cotransport-token";
 const SHOWN_CLASSES = 3, SHOWN_ANSWERS = 12, SHOWN_THUMBNAILS = 24, ASKED_AT_ONCE = 16;
@@ -7,7 +7,7 @@ const byId = (id) => document.getElementById(id);
 let token = takeToken();
 let version = null, known = [], busy = false;
 
-// The token arrives in the address once. It is kept for this tab only and leaves the address and the history.
+// The token arrives in the address once. It is kept for this tab only, and removed from the address and the history.
 function takeToken() {
   const address = new URL(location.href);
   const given = address.searchParams.get("token");
@@ -54,7 +54,7 @@ async function ask(path, options = {}) {
   try {
     response = await fetch(path, { ...options, headers });
   } catch {
-    throw new Failure(0, "The server does not answer. Is it still running?");
+    throw new Failure(0, "The server is not responding. Is it still running?");
   }
   if (response.status === 401) signOut();
   if (!response.ok) {
@@ -68,7 +68,7 @@ const get = async (path) => (await ask(path)).json();
 const post = async (path, values) =>
   (await ask(path, { method: "POST", body: JSON.stringify(values), headers: { "Content-Type": "application/json" } })).json();
 
-// Run what a button asks for. Errors are shown, and nothing can be pressed twice.
+// Run a button's action. Errors are shown, and the button cannot be pressed twice.
 async function doing(button, work) {
   button.disabled = true;
   complain(null);
@@ -82,7 +82,7 @@ function signOut() {
   sessionStorage.removeItem(KEY);
   byId("content").hidden = true;
   byId("sign-in").hidden = false;
-  byId("summary").textContent = "Sign in to go on";
+  byId("summary").textContent = "Sign in to continue";
 }
 
 byId("sign-in-form").addEventListener("submit", (event) => {
@@ -172,7 +172,7 @@ function addRow() {
   input.accept = "image/*,.heic,.heif";
   const strip = element("div", { class: "strip" });
   const count = element("p", { class: "soft", role: "status" }, "no photographs yet");
-  const hint = element("p", { class: "soft", hidden: true }, "The model knows this class: it gets these photographs too.");
+  const hint = element("p", { class: "soft", hidden: true }, "The model knows this class already. These photographs are added to it.");
   const camera = element("button", { type: "button", onclick: () => openCamera(row.add) }, "Use the camera");
   const place = element("div", { class: "drop" }, input, element("label", { class: "button", htmlFor: input.id }, "Choose photographs"), camera, count);
   const remove = element("button", { type: "button", class: "plain", onclick: () => removeRow(row) }, "Leave this class out");
@@ -240,7 +240,7 @@ async function openCamera(take) {
   try {
     camera = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
   } catch {
-    complain(new Error("There is no camera that this page may use."));
+    complain(new Error("No camera is available to this page."));
     return;
   }
   let taken = 0;
@@ -307,7 +307,7 @@ function showLesson(lesson) {
         button("Undo", async () => { await post("api/rollback", { to: lesson.result.parent }); await dismiss(); say("The lesson is undone"); });
       }
     } else {
-      if (lesson.state === "refused") button("Use it all the same", async () => { await post("api/rollback", { to: lesson.result.version }); await dismiss(); });
+      if (lesson.state === "refused") button("Use it anyway", async () => { await post("api/rollback", { to: lesson.result.version }); await dismiss(); });
       button("Close", dismiss);
     }
   }
@@ -327,11 +327,11 @@ function updateProgress(item, lesson) {
 function outcome(result) {
   const found = [];
   const words = [];
-  if (result.already) words.push("Exactly these photographs had been learned before.");
+  if (result.already) words.push("Exactly these photographs were learned before.");
   words.push(result.accuracy === null
     ? `Version ${result.version} is ready. There were too few photographs to test it.`
     : `Version ${result.version} recognises ${percent(result.accuracy)} of all held-out photographs.`);
-  if (result.old_before !== null) words.push(`The classes known before: ${percent(result.old_before)} before, ${percent(result.old_after)} now.`);
+  if (result.old_before !== null) words.push(`On the classes known before: ${percent(result.old_before)} before, ${percent(result.old_after)} now.`);
   found.push(element("p", {}, words.join(" ")));
   const changed = result.per_class.filter((one) => one.images > 0);
   if (changed.length) {
@@ -393,11 +393,11 @@ async function rename(name) {
   byId("new-name").value = name;
   if (!(await confirmed(byId("rename-dialog")))) return;
   const wanted = byId("new-name").value.trim();
-  if (wanted && wanted !== name) await post("api/rename", { name, to: wanted }).then(() => say(`${name} is called ${wanted} now`), complain);
+  if (wanted && wanted !== name) await post("api/rename", { name, to: wanted }).then(() => say(`${name} is now called ${wanted}`), complain);
 }
 
 async function remove(name) {
-  byId("remove-text").textContent = `The next version does not know ${name}. You can go back to the version before.`;
+  byId("remove-text").textContent = `The new version will not know ${name}. You can go back to the previous version.`;
   if (await confirmed(byId("remove-dialog"))) await post("api/remove", { name }).then(() => say(`${name} is removed`), complain);
 }
 

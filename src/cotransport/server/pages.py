@@ -1,4 +1,4 @@
-"""The two pages: the one to teach and ask, and the documentation of the API. They hold no data of a model."""
+"""The two pages: one to teach and use the model, and the documentation of the API. They contain no model data."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def _render(template: str, **values: Any) -> str:  # noqa: ANN401 (whatever the 
 
 @cache
 def page() -> str:
-    """The page to teach and ask."""
+    """The page to teach and use the model."""
     return _render("page.html.j2")
 
 
 @cache
 def documentation() -> str:
-    """The API in words."""
+    """The documentation of the API."""
     schemas = document()["components"]["schemas"]
     types = [
         (name, schema["description"], [(field, _meaning(one)) for field, one in schema["properties"].items()])
@@ -41,11 +41,11 @@ def documentation() -> str:
 
 def _described(one: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     """What the template shows of an operation."""
-    takes = [(name, f"in the address: {meaning}") for name, _, meaning in one.query]
+    takes = [(name, f"query parameter: {meaning}") for name, _, meaning in one.query]
     takes += [(name, f"form field: {field['description']}") for name, field in one.form]
     if one.body is not None:
         fields = schemas[one.body.__name__]["properties"].items()
-        takes += [(name, f"in a JSON object: {_meaning(field)}") for name, field in fields]
+        takes += [(name, f"field of a JSON object: {_meaning(field)}") for name, field in fields]
     kind = one.answer.__name__ if isinstance(one.answer, type) else None
     success = (
         one.answer if isinstance(one.answer, str) else "Done." if one.answer is None else "A list of" * one.is_list

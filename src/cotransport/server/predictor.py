@@ -1,4 +1,4 @@
-"""The current version in memory, and predictions that are made for several requests at once."""
+"""The current version in memory, and predictions for several requests at once."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from cotransport.model.store import ModelStore
 from cotransport.server.failures import RefusedError
 
 AT_LEAST = 0.95
-"""Share of right answers that `unknown` aims at."""
+"""Share of right answers that the threshold for `unknown` aims at."""
 MOST_WAITING = 256
-"""Requests that wait for an answer, at most."""
+"""Largest number of requests that wait for an answer."""
 MOST_TOGETHER = 256
-"""Files that are predicted together, unless one request has more."""
+"""Largest number of files that are predicted together, unless one request has more."""
 NOTHING_LEARNED = "the model knows no class yet. Teach it one first"
 
 
@@ -48,7 +48,7 @@ class CurrentVersion:
         self._loaded: LoadedVersion | None = None
 
     def signature(self) -> tuple[int, int, int] | None:
-        """Something that is different once the manifest has been replaced; None if there is no manifest."""
+        """A value that changes when the manifest is replaced; None if there is no manifest."""
         try:
             found = (self._model / MANIFEST).stat()
         except OSError:
@@ -56,7 +56,7 @@ class CurrentVersion:
         return found.st_mtime_ns, found.st_ino, found.st_size
 
     def get(self) -> LoadedVersion:
-        """The version that is current now. It is loaded if another one was before."""
+        """The version that is current now. It is loaded if it has changed."""
         seen = self.signature()
         if seen is None:
             self._seen = self._loaded = None
@@ -100,7 +100,7 @@ class _Waiting(NamedTuple):
 
 
 class Batcher:
-    """Answers requests one batch after another: all that have arrived while the batch before was predicted."""
+    """Answers requests in batches. Each batch has all requests that arrived during the one before."""
 
     def __init__(self, version: CurrentVersion) -> None:
         self._version = version
@@ -125,7 +125,7 @@ class Batcher:
         return await answer
 
     async def run(self) -> None:
-        """Answer requests, until cancelled."""
+        """Answer requests until cancelled."""
         loop = asyncio.get_running_loop()
         try:
             while True:

@@ -1,4 +1,4 @@
-"""Serve a model: bind the address, tell it, and answer until a signal comes."""
+"""Serve a model: bind the address, announce it, and answer until a signal arrives."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ BACKLOG = 512
 
 
 def serve(model: Path, host: str, port: int, token: str | None, started: Callable[[str], None]) -> None:
-    """Serve a model until a signal comes.
+    """Serve a model until a signal arrives.
 
-    token : by default, a random one. An address that other machines can reach needs one that is given.
+    token : by default, a random one. Required if other machines can reach the address.
     started : is called with the address of the page.
     """
     if token is None and not is_loopback(host):
@@ -38,7 +38,7 @@ def serve(model: Path, host: str, port: int, token: str | None, started: Callabl
     name = f"[{host}]" if ":" in host else host
     config = uvicorn.Config(
         make_app(model, token, host),
-        access_log=False,  # addresses may have the token
+        access_log=False,  # addresses may contain the token
         log_level="warning",
         limit_concurrency=MOST_CONNECTIONS,
         timeout_graceful_shutdown=SECONDS_TO_FINISH,
@@ -56,14 +56,14 @@ def serve(model: Path, host: str, port: int, token: str | None, started: Callabl
 
 
 class _Server(uvicorn.Server):
-    """A server that tells when it is ready."""
+    """A server that reports when it is ready."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and tell."""
+        """Start, and report."""
         await super().startup(sockets)
         if self.started:
             self._ready()
@@ -78,7 +78,7 @@ def _check(model: Path) -> None:
         with folder.locked():
             pass
     if not model.resolve().parent.is_dir():
-        raise ConfigError(f"{model}: the folder above it does not exist. Create it, or choose another place")
+        raise ConfigError(f"{model}: its parent folder does not exist. Create it, or choose another place")
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -45,12 +45,12 @@ from cotransport.server.uploads import (
 from cotransport.version import __version__
 
 TOP = 10
-"""Classes of an image that are answered, at most, unless the request asks for another number."""
+"""Largest number of classes per image in an answer, unless the request asks for another."""
 SECONDS_BETWEEN_SIGNS = 15.0
-"""A stream of events without news sends a sign of life this often."""
+"""How often an idle stream of events sends a comment to stay open."""
 SECONDS_BETWEEN_NEWS = 0.1
 VERSION_HEADER = "Cotransport-Version"
-"""The version that has made a prediction."""
+"""The version that made a prediction."""
 Values = TypeVar("Values", bound=BaseModel)
 Result = TypeVar("Result")
 
@@ -67,12 +67,12 @@ def _json(values: BaseModel | list[BaseModel], status: int = 200) -> JSONRespons
 
 
 async def health(request: Request) -> Response:
-    """Whether the server is there."""
+    """Whether the server is up."""
     return _json(Health(release=__version__))
 
 
 async def page(request: Request) -> Response:
-    """The page. It holds no data of the model; without the token it asks for it."""
+    """The page. It contains no data of the model, and asks for the token if it has none."""
     authorised = request.scope["authorised"]
     return HTMLResponse(pages.page(), 200 if authorised else 401)
 
@@ -85,12 +85,12 @@ async def own_file(request: Request) -> Response:
 
 
 async def documentation(request: Request) -> Response:
-    """The API in words."""
+    """The documentation of the API."""
     return HTMLResponse(pages.documentation())
 
 
 async def openapi_document(request: Request) -> Response:
-    """The API for programs."""
+    """The OpenAPI document."""
     return JSONResponse(openapi.document())
 
 
@@ -181,14 +181,14 @@ def _files_by_class(form: FormData) -> dict[str, list[UploadFile]]:
     found: dict[str, list[UploadFile]] = {name: [] for name in names}
     for number, file in owned:
         if number < 0:
-            raise RefusedError(400, f"files: {file.filename} stands before the first class")
+            raise RefusedError(400, f"files: {file.filename} comes before the first class")
         found[names[number]].append(file)
     folded: dict[str, str] = {}
     for name, own in found.items():
         if not own:
-            raise RefusedError(400, f"class: no files follow {name!r}. Put the files of each class behind its name")
+            raise RefusedError(400, f"class: no files follow {name!r}. Put the files of each class after its name")
         if folded.setdefault(name.casefold(), name) != name:
-            raise RefusedError(400, f"class: {name!r} and {folded[name.casefold()]!r} differ in capital letters only")
+            raise RefusedError(400, f"class: {name!r} and {folded[name.casefold()]!r} differ only in case")
     return found
 
 
@@ -245,7 +245,7 @@ async def remove(request: Request) -> Response:
 
 
 async def _change(service: Service, change: Callable[[], Result]) -> Result:
-    """Change the model, unless a lesson is at work with it."""
+    """Change the model, unless a lesson is running."""
     if service.queue.is_running:
         raise RefusedError(409, "a lesson is being learned. Wait until it is done, or cancel it")
     service.check_has_model()
@@ -268,7 +268,7 @@ def _reason(error: ValidationError) -> str:
 
 
 async def events(request: Request) -> Response:
-    """The lessons and the current version, again and again when they change."""
+    """The lessons and the current version, whenever they change."""
     service = _service(request)
     if service.news.is_full:
         raise RefusedError(429, "too many pages are open. Close some")

@@ -1,8 +1,8 @@
-"""Who may ask: the token, the names that the server answers to, and what a browser is told to refuse.
+"""Access: the token, the host names that the server answers to, and the security headers of every answer.
 
 The token travels in a header that only our own page and the user's programs send, never in a cookie: browsers share
-cookies between all ports of a machine. Host and Origin are compared all the same, so that a page of another site cannot
-reach the server under a name of its own (DNS rebinding).
+cookies between all ports of a machine. Host and Origin are checked as well, so that a page of another site cannot reach
+the server under its own name (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def new_token() -> str:
 def check_token(token: str) -> str:
     """The token, if it can be part of an address."""
     if not _TOKEN.fullmatch(token):
-        raise ConfigError("--token: use letters, digits and . _ ~ - only, as they stand in an address")
+        raise ConfigError("--token: use only letters, digits and . _ ~ -, because the token is part of an address")
     return token
 
 
@@ -69,14 +69,14 @@ def is_loopback(host: str) -> bool:
 class Hosts:
     """The names that the server answers to.
 
-    An address in numbers is always one of them unless the server is for this machine only: an attacker needs a name
-    that leads to another machine first, and to this one later.
+    A numeric address is always allowed, unless the server is for this machine only: DNS rebinding needs a name that
+    resolves to another machine first, and to this one later.
     """
 
     host: str
 
     def allow(self, header: str) -> bool:
-        """Whether a request's Host header has one of these names, with any port, as a tunnel may change it."""
+        """Whether a Host header has one of these names. Any port is allowed, because a tunnel may change it."""
         name = _host_name(header)
         if name is None:
             return False
@@ -98,13 +98,13 @@ def _host_name(header: str) -> str | None:
 
 
 class Guard:
-    """Refuses requests under a wrong name, from other sites or without the token. Adds the headers of all answers."""
+    """Refuses requests for a wrong host, from other sites or without the token. Adds headers to every answer."""
 
     def __init__(self, app: ASGIApp, token: str, hosts: Hosts) -> None:
         self._app, self._token, self._hosts = app, token.encode(), hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or hand it on."""
+        """Refuse a request, or pass it on."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
@@ -122,17 +122,17 @@ class Guard:
         headers = Headers(scope=scope)
         named = headers.getlist("host")
         if len(named) != 1 or not self._hosts.allow(named[0]):
-            return _refused(403, "Host: the server does not answer to this name. Use the address that it has printed")
+            return _refused(403, "Host: the server does not answer to this name. Use the address that it printed")
         if scope["method"] not in _READING:
             origin = headers.get("origin")
             if origin is not None and origin.partition("://")[2].lower() != named[0].lower():
-                return _refused(403, "Origin: a page of another site must not change anything here")
+                return _refused(403, "Origin: pages of other sites may not change anything here")
         path = scope["path"]
         if path in PUBLIC or path == PAGE or self._is_ours(headers):
             scope["authorised"] = self._is_ours(headers) or (path == PAGE and self._has_token(scope))
             return None
         return _refused(
-            401, "the token is missing or wrong. Send it as `Authorization: Bearer TOKEN`; the server has printed it"
+            401, "the token is missing or wrong. Send it as `Authorization: Bearer TOKEN`; the server printed it"
         )
 
     def _is_ours(self, headers: Headers) -> bool:

@@ -1,4 +1,4 @@
-"""What is behind the routes: one model, its current version, its lessons, and who wants to hear of them."""
+"""What is behind the routes: one model, its current version, its lessons, and the listeners for their changes."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from cotransport.server.predictor import NOTHING_LEARNED, Batcher, CurrentVersio
 from cotransport.server.uploads import Budget
 
 SECONDS_BETWEEN_LOOKS = 1.0
-"""How often the server looks whether another command has changed the model."""
+"""Time between checks whether another command has changed the model."""
 MOST_LISTENERS = 64
-"""Pages that may be open at once."""
+"""Largest number of pages that may be open at once."""
 
 
 class Listener:
-    """Hears that there is something new, once for any number of changes."""
+    """Waits for changes. Several changes at once count as one."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
 
     def tell(self) -> None:
-        """There is something new."""
+        """Something has changed."""
         self._event.set()
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for something new; returns whether there is."""
+        """Wait for a change; returns whether there was one."""
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._event.wait(), seconds)
         told = self._event.is_set()
@@ -94,7 +94,7 @@ class Service:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _watch(self) -> None:
-        """Tell the pages when a version was made or chosen, whoever did it."""
+        """Tell the listeners when the current version changes, whoever changed it."""
         seen = self.current.signature()
         while True:
             await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
@@ -128,7 +128,7 @@ class Service:
         return None
 
     def state(self) -> dict[str, Any]:
-        """What changes: the current version, and the lessons."""
+        """What the page follows: the current version and the lessons."""
         return {
             "name": self.model.name,
             "version": self.current_number(),
@@ -139,14 +139,14 @@ class Service:
         """Numbers that go up and down."""
         return {
             "version": ("The current version; 0 before the first lesson.", self.current_number() or 0),
-            "lessons_waiting": ("Lessons that wait in the queue.", self.queue.waiting),
+            "lessons_waiting": ("Lessons waiting in the queue.", self.queue.waiting),
             "lesson_running": ("Whether a lesson is being learned.", int(self.queue.is_running)),
-            "predictions_waiting": ("Requests that wait for a prediction.", self.batcher.waiting),
+            "predictions_waiting": ("Requests waiting for a prediction.", self.batcher.waiting),
         }
 
     def counts(self) -> dict[str, tuple[str, float]]:
         """Numbers that only go up."""
         return {
-            "predicted_files_total": ("Files that were predicted.", self.batcher.files),
-            "batches_total": ("Batches that they were predicted in.", self.batcher.batches),
+            "predicted_files_total": ("Files predicted.", self.batcher.files),
+            "batches_total": ("Batches predicted.", self.batcher.batches),
         }

@@ -1,4 +1,4 @@
-"""Files that a request brings: read within limits, and checked before anything is done with them."""
+"""Uploaded files: read within limits, and checked before they are used."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from cotransport.errors import DataError, TooManyPixelsError
 from cotransport.server.failures import RefusedError
 
 MOST_PIXELS = 50_000_000
-"""Width times height of an image, at most."""
+"""Largest width times height of an image."""
 MOST_BYTES_AT_ONCE = 1 << 30
-"""Bytes of all bodies that are read or waiting at the same time, at most."""
+"""Largest total size of the bodies that are read or waiting at the same time."""
 MOST_SECONDS = 600.0
 """Time that a body may take to arrive."""
 MOST_FIELDS, LONGEST_FIELD = 5000, 4096
 CHECKED_SIDE = 32
-"""Images of a lesson are decoded at this size once, to see whether they can be."""
+"""Images of a lesson are decoded once, at this size, to check that they can be."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may bring."""
+    """The most that a request may contain."""
 
     bytes: int
     files: int
@@ -42,14 +42,14 @@ OTHER = Limits(bytes=64 << 10, files=0)
 
 
 class Budget:
-    """The memory that bodies may take together."""
+    """The memory that all bodies may take together."""
 
     def __init__(self, most: int = MOST_BYTES_AT_ONCE) -> None:
         self._left = most
 
     @contextmanager
     def taken(self, size: int) -> Iterator[None]:
-        """Inside, so many bytes are in use."""
+        """Reserve this many bytes inside the context."""
         if size > self._left:
             raise RefusedError(429, "too many uploads at once. Try again in a moment")
         self._left -= size
@@ -61,7 +61,7 @@ class Budget:
 
 @contextmanager
 def body_within(request: Request, limits: Limits, budget: Budget) -> Iterator[None]:
-    """Reserve the memory for a body. Inside, it may be read."""
+    """Reserve the memory for a body, which may be read inside the context."""
     declared = request.headers.get("content-length", "")
     size = int(declared) if declared.isascii() and declared.isdecimal() else limits.bytes
     if size > limits.bytes:
@@ -117,7 +117,7 @@ async def encoded_files(uploads: Sequence[UploadFile]) -> list[Encoded]:
 
 
 def base_name(name: str) -> str:
-    r"""The last part of a client's file name, which may be a path of theirs.
+    r"""The last part of a client's file name, which may be a path on their machine.
 
     >>> base_name("C:\\photos\\a.jpg"), base_name("photos/b.jpg"), base_name("")
     ('a.jpg', 'b.jpg', 'image')

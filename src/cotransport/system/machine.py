@@ -13,9 +13,9 @@ _SIGNAL_AT_PARENTS_DEATH = 1  # an option of Linux's prctl
 _CGROUP = Path("/sys/fs/cgroup")
 
 PARENT = "COTRANSPORT_PARENT"
-"""Environment variable of a job's process: the number of the process that has started it."""
+"""Environment variable of a job's process: the id of the process that started it."""
 MOST_CORES = "LOKY_MAX_CPU_COUNT"
-"""Environment variable of joblib: the number of cores that a process may use at most."""
+"""Environment variable of joblib: the largest number of cores that a process may use."""
 
 
 def available_cores() -> int:
@@ -40,7 +40,7 @@ def keep_freed_memory() -> None:
 
 
 def available_memory() -> int | None:
-    """Bytes of memory that new processes can use, as Linux and the container's limit tell it; None if unknown."""
+    """Bytes of memory that new processes can use, according to Linux and the container's limit; None if unknown."""
     found = []
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()

@@ -40,7 +40,7 @@ def requested() -> bool:
 
 
 def received() -> signal.Signals | None:
-    """The last signal that has asked this process to stop."""
+    """The last signal that asked this process to stop."""
     return None if _State.received is None else signal.Signals(_State.received)
 
 

@@ -83,7 +83,7 @@ class ConsoleListener:
     def trial(self, progress: TrainingProgress) -> None:
         """A training that only helps to choose a network has made progress."""
         left = "" if math.isnan(progress.seconds_left) else f"{duration(progress.seconds_left)} left"
-        self._show("trying a network from scratch", progress.step, progress.steps, left)
+        self._show("trying another network", progress.step, progress.steps, left)
 
     def reading(self, done: int, files: int) -> None:
         """The first pass over a folder of images has seen `done` of `files` files."""

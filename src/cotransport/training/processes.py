@@ -127,9 +127,9 @@ class Processes:
 
 
 def as_launched(device: Device) -> Device:
-    """The settings with the numbers of processes and machines of torchrun, if it has started this process.
+    """The settings with torchrun's numbers of processes and machines, if it started this process.
 
-    Under Slurm's srun, the settings must give them: its tasks may also be commands that do not belong together.
+    Under Slurm's srun, the settings must give them, because its tasks may also be unrelated commands.
     """
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return device
@@ -137,7 +137,7 @@ def as_launched(device: Device) -> Device:
     nodes = int(os.environ["WORLD_SIZE"]) // processes
     if (device.processes, device.nodes) not in {(1, 1), (processes, nodes)}:
         raise ConfigError(
-            f"device: torchrun has started {processes} processes on each of {nodes} machines, and the settings ask for "
+            f"device: torchrun started {processes} processes on each of {nodes} machines, but the settings ask for "
             f"{device.processes} on each of {device.nodes}. Leave out device.processes and device.nodes"
         )
     return device.model_copy(update={"processes": processes, "nodes": nodes})
