@@ -177,7 +177,7 @@ def draw(costs: list[TaskCost], budget: Budget, path: Path) -> None:
     for part in PARTS:
         if part != "training":
             times.plot(classes, [getattr(cost, part) for cost in costs], label=part)
-    times.set(xlabel="Classes seen", ylabel="Processor seconds a task")
+    times.set(xlabel="Classes seen", ylabel="Processor seconds per task")
     times.legend(frameon=False)
     each = [1000 * cost.training / trained_images(cost.classes, budget) for cost in costs]
     training.plot(classes, each)

@@ -24,6 +24,9 @@ CHECKS = {
     "mlflow": ["-m", "cotransport", *RUN, "--set", "logging=mlflow"],
     "heif": ["-c", "import pillow_heif"],
     "onnx": ["-c", "import onnx, onnxruntime, onnxscript"],
+    "ray": ["-m", "cotransport", *RUN, "--engine", "ray"],
+    "slurm": ["-c", "import submitit"],
+    "serve": ["-c", "import cotransport.server.app"],
     "docs": ["-c", "import furo, myst_parser, sphinx"],
 }
 """What must work with an extra: the arguments of Python."""

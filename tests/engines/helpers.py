@@ -17,7 +17,7 @@ from tests.experiments.helpers import comparable, run_digits
 
 SWEEP = (
     "stream={step: 2, subset: 5}",
-    "schedule.epochs=8",
+    "schedule.epochs=16",
     "methods=[replay, coil]",
     "device={accelerator: cpu, checkpoint_seconds: 0}",
 )
@@ -42,6 +42,11 @@ def results(out: Path) -> dict[str, dict[str, Any]]:
     """All results in a folder, without times."""
     found = {path.parent.name: json.loads(path.read_text(encoding="utf-8")) for path in out.glob("*/result.json")}
     return {name: comparable(values) for name, values in found.items()}
+
+
+def wait_for_a_job(out: Path, process: subprocess.Popen[str]) -> None:
+    """Wait until some job trains."""
+    wait_for(lambda: any((out / run / "unfinished" / "job.json").exists() for run in RUNS), process)
 
 
 def wait_for_jobs(out: Path, process: subprocess.Popen[str]) -> None:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -111,7 +112,7 @@ def test_four_processes_of_two_agents_learn_what_one_process_learns(tmp_path: Pa
 
 @pytest.mark.killed
 @pytest.mark.processes
-def test_a_killed_agent_is_resumed_to_the_same_result(tmp_path: Path) -> None:
+def test_a_killed_agent_is_resumed_to_the_same_result_up_to_rounding(tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     said = printed(agents(*WORDS, "--out", str(whole)))
     assert said[0].count("task 3/3") == 1
@@ -129,7 +130,12 @@ def test_a_killed_agent_is_resumed_to_the_same_result(tmp_path: Path) -> None:
     assert not (killed / "coil-seed1" / "result.json").exists()
     running[1].communicate()
     printed(agents(*WORDS, "--out", str(killed), "--resume"))
-    assert result(killed) == result(whole)
+    found, expected = result(killed), result(whole)
+    for step, other in zip(found["steps"], expected["steps"], strict=True):
+        plans = [values.pop("transport") for values in (step, other)]
+        if plans[0] is not None:  # the last digit may differ, by the order in which four processes add
+            assert np.allclose(plans[0]["plan"], plans[1]["plan"], rtol=1e-6)
+    assert found == expected
 
 
 @pytest.mark.processes
