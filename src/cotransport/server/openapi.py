@@ -64,7 +64,7 @@ OPERATIONS = (
         is_list=True,
         form=(("files", FILES),),
         query=(("top", "integer", "The largest number of classes per image, most likely first; 10 by default."),),
-        failures=(400, 409, 413, 415, 429),
+        failures=(400, 408, 409, 413, 415, 429),
     ),
     Operation(
         "post",
@@ -78,7 +78,7 @@ OPERATIONS = (
             ("known_classes", {"type": "string", "enum": ["refuse", "extend"], "description": _EXTEND}),
             ("max_forgetting", {"type": "number", "minimum": 0, "maximum": 100, "description": _FORGETTING}),
         ),
-        failures=(400, 409, 413, 415, 429),
+        failures=(400, 408, 409, 413, 415, 429),
     ),
     Operation("get", "/api/lessons", "All lessons, in the order of their requests.", Lesson, is_list=True),
     Operation("get", "/api/lessons/{lesson_id}", "A lesson: its state, progress and result.", Lesson, failures=(404,)),
@@ -104,7 +104,7 @@ OPERATIONS = (
         "Make another version current. No version is removed.",
         RollbackAnswer,
         body=RollbackRequest,
-        failures=(400, 409),
+        failures=(400, 408, 409, 413),
     ),
     Operation(
         "post",
@@ -112,7 +112,7 @@ OPERATIONS = (
         "Give a class another name, in a new version. Nothing is trained.",
         NewVersion,
         body=RenameRequest,
-        failures=(400, 409),
+        failures=(400, 408, 409, 413),
     ),
     Operation(
         "post",
@@ -120,7 +120,7 @@ OPERATIONS = (
         "Remove a class, in a new version. Nothing is trained.",
         NewVersion,
         body=RemoveRequest,
-        failures=(400, 409),
+        failures=(400, 408, 409, 413),
     ),
     Operation(
         "get",
@@ -137,6 +137,7 @@ MEANINGS = {
     401: "The token is missing or wrong.",
     403: "The request comes from a page of another site, or names a wrong host.",
     404: "There is no lesson with this id.",
+    408: "The body did not arrive in time.",
     409: "The request conflicts with the current state of the model.",
     413: "Too many bytes, files or pixels.",
     415: "The body has the wrong content type.",

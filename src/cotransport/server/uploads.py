@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
@@ -26,6 +27,8 @@ MOST_SECONDS = 600.0
 MOST_FIELDS, LONGEST_FIELD = 5000, 4096
 CHECKED_SIDE = 32
 """Images of a lesson are decoded once, at this size, to check that they can be."""
+
+Body = TypeVar("Body")
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,11 @@ def body_within(request: Request, limits: Limits, budget: Budget) -> Iterator[No
 
 async def read_body(request: Request, limits: Limits = OTHER) -> bytes:
     """A body that has no files."""
-    return b"".join([chunk async for chunk in _limited(request, limits)])
+
+    async def whole() -> bytes:
+        return b"".join([chunk async for chunk in _limited(request, limits)])
+
+    return await _in_time(whole())
 
 
 async def read_form(request: Request, limits: Limits) -> FormData:
@@ -87,11 +94,17 @@ async def read_form(request: Request, limits: Limits) -> FormData:
         max_part_size=LONGEST_FIELD,
     )
     try:
-        return await asyncio.wait_for(parser.parse(), MOST_SECONDS)
+        return await _in_time(parser.parse())
     except MultiPartException as error:
         if "Too many files" in error.message:
             raise RefusedError(413, f"files: at most {limits.files:,} in one request") from None
         raise RefusedError(400, f"the body is not a valid form: {error.message}") from None
+
+
+async def _in_time(body: Coroutine[Any, Any, Body]) -> Body:
+    """What is read from a body, if it arrives in time."""
+    try:
+        return await asyncio.wait_for(body, MOST_SECONDS)
     except (asyncio.TimeoutError, ClientDisconnect):
         raise RefusedError(408, "the body did not arrive in time") from None
 
