@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-
 from starlette.requests import Request
 
 from cotransport.server import uploads
