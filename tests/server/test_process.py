@@ -177,7 +177,7 @@ def test_a_second_server_is_one_message(model: Path) -> None:
         words = [sys.executable, "-m", "cotransport", "serve", str(model), "--port", "0"]
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "another server is at work with this model" in " ".join(done.stderr.split())
+    assert "another server is using this model" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
 
 
