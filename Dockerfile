@@ -10,10 +10,10 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /source
 
 FROM python:3.12-slim
 ARG TORCH_INDEX=""
-COPY constraints.txt /tmp/constraints.txt
-RUN pip install --no-cache-dir --constraint /tmp/constraints.txt ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch
-COPY --from=wheel /wheels /tmp/wheels
-RUN pip install --no-cache-dir --constraint /tmp/constraints.txt /tmp/wheels/*.whl && rm -r /tmp/wheels
+COPY constraints.txt /install/constraints.txt
+RUN pip install --no-cache-dir --constraint /install/constraints.txt ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch
+COPY --from=wheel /wheels /install/wheels
+RUN pip install --no-cache-dir --constraint /install/constraints.txt /install/wheels/*.whl && rm -r /install/wheels
 RUN useradd --create-home learner && mkdir /home/learner/runs && chown learner /home/learner/runs
 USER learner
 WORKDIR /home/learner

@@ -156,5 +156,5 @@ def _choices(kind: type[Settings], path: tuple[int | str, ...]) -> list[object]:
 
 def _leaves(annotation: object) -> list[object]:
     """The classes and literal values in a type annotation."""
-    arguments = get_args(annotation)
+    arguments = [argument for argument in get_args(annotation) if argument is not ...]  # of a tuple of any length
     return [leaf for argument in arguments for leaf in _leaves(argument)] if arguments else [annotation]
