@@ -31,7 +31,7 @@ def test_after_a_signal_the_command_that_resumes_is_shown(
     with pytest.raises(SystemExit) as ended, resume_hint("cotransport run '[a]' --resume"):
         raise Interrupted(number)
     assert ended.value.code == code
-    expected = f"stopped by {number.name}. What was finished is saved; continue with: cotransport run '[a]' --resume\n"
+    expected = f"stopped by {number.name}. To go on from the last checkpoint: cotransport run '[a]' --resume\n"
     assert capsys.readouterr().err == expected
 
 

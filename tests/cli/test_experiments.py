@@ -77,7 +77,7 @@ def test_a_stopped_run_says_how_to_resume_it(
         patched.setattr(ConsoleListener, "training", stop)
         stopped, printed = cotransport("run", *QUICK, "--overwrite", "--out", "my runs")
     assert stopped == code
-    hint = f"stopped by {number.name}. What was finished is saved; continue with: cotransport run "
+    hint = f"stopped by {number.name}. To go on from the last checkpoint: cotransport run "
     [line] = [line for line in printed.splitlines() if line.startswith(hint)]
     assert line.endswith(" --out 'my runs' --resume")
     assert "--overwrite" not in line
@@ -149,7 +149,10 @@ def test_recipes_are_listed(cotransport: Command) -> None:
         (["run", "--resume", "--overwrite"], "are mutually exclusive"),
         (["run", "--unknown"], "--unknown"),
         (["report", "nowhere"], "nowhere: no such file or folder"),
-        (["report", "."], "no finished run in it"),
+        (
+            ["report", "."],
+            "no finished run in it (no result.json). `cotransport run` makes one. For a page about a model",
+        ),
         (["visualize", "--old", "1,2"], "go together"),
         (["visualize", "--old", "1,2", "--new", "eleven"], "no class 'eleven'"),
     ],

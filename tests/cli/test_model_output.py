@@ -104,22 +104,27 @@ def outcome(*classes: ClassAccuracy, new: int = 1, **changes: Any) -> LessonOutc
 
 
 def shown(found: LessonOutcome, capsys: pytest.CaptureFixture[str], *, as_json: bool = False) -> str:
-    show_outcome(Path("my model"), found, as_json=as_json)
+    show_outcome(Path("my model"), found, 75.0, as_json=as_json)
     captured = capsys.readouterr()
     return captured.out + captured.err
 
 
 class TestShowOutcome:
     def test_each_class_is_compared_with_the_version_before(self, capsys: pytest.CaptureFixture[str]) -> None:
-        classes = accuracy("cat", 90, 80), accuracy("dog", 50, 75), accuracy("fox", 60, 60), accuracy("owl", None, 70)
+        classes = (
+            accuracy("cat", 75, 50, lost=1, gained=0),
+            accuracy("dog", 50, 100, lost=0, gained=2),
+            accuracy("fox", 50, 50, lost=1, gained=1),
+            accuracy("owl", None, 75),
+        )
         printed = shown(outcome(*classes, old_before=66.7, old_after=71.7, accuracy_lost=-5.0), capsys)
         assert [line.split() for line in printed.splitlines()[1:5]] == [
-            ["cat", "4", "90.0", "%", "80.0", "%", "-10.0"],
-            ["dog", "4", "50.0", "%", "75.0", "%", "+25.0"],
-            ["fox", "4", "60.0", "%", "60.0", "%"],
-            ["owl", "4", "70.0", "%", "new"],
+            ["cat", "3", "of", "4", "2", "of", "4", "-1"],
+            ["dog", "2", "of", "4", "4", "of", "4", "+2"],
+            ["fox", "2", "of", "4", "2", "of", "4"],
+            ["owl", "3", "of", "4", "new"],
         ]
-        assert "version 2 recognises 80.0 % of all held-out images" in printed
+        assert "version 2 recognises 80.0 % of 16 held-out images" in printed
         assert "the classes known before: 66.7 % before, 71.7 % now" in printed
         assert "much forgotten" not in printed
 
@@ -129,7 +134,7 @@ class TestShowOutcome:
         """(100 + 50) / 2 percent; a class without images does not count."""
         empty = accuracy("owl", None, None, images=0)
         printed = shown(outcome(accuracy("cat", 90, 100, images=30), accuracy("dog", 50, 50, images=4), empty), capsys)
-        assert "80.0 % of all held-out images (75.0 % if every class counts the same)" in printed
+        assert "80.0 % of 34 held-out images (75.0 % if every class counts the same)" in printed
         printed = shown(outcome(accuracy("cat", 90, 100), accuracy("dog", 50, 50), empty), capsys)
         assert "every class counts the same" not in printed
 
@@ -148,9 +153,18 @@ class TestShowOutcome:
             accuracy("owl", None, 70),
         ]
         printed = shown(outcome(*classes, old_before=90, old_after=40, accuracy_lost=50), capsys)
-        assert "lost more than chance would explain: dog (-80), cat (-30). To go back" in printed
+        assert "lost more than chance would explain: dog (16 of 20 images), cat (6 of 20 images). To go back" in printed
         assert "40.0 % now (26 of 44 images lost, 0 gained: more than chance)" in printed
         assert "To go back to the version before: cotransport rollback 'my model'" in printed
+
+    def test_a_loss_that_many_classes_share_is_named_too(self, capsys: pytest.CaptureFixture[str]) -> None:
+        classes = [accuracy(name, 100, 67, images=3, lost=1, gained=0) for name in "abcdef"]
+        printed = shown(outcome(*classes, accuracy("owl", None, 70)), capsys)
+        assert "lost more than chance would explain by all known classes together. To go back" in printed
+
+    def test_it_ends_with_the_time_and_what_to_do_next(self, capsys: pytest.CaptureFixture[str]) -> None:
+        last = shown(outcome(accuracy("cat", None, 75)), capsys).splitlines()[-1]
+        assert last.startswith("learned in 1 min 15 s. Use it with cotransport predict 'my model' IMAGE...")
 
     def test_little_is_put_down_to_chance(self, capsys: pytest.CaptureFixture[str]) -> None:
         classes = accuracy("cat", 100, 50, images=2, lost=1, gained=0), accuracy("owl", None, 70)

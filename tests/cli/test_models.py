@@ -21,6 +21,7 @@ from PIL import Image
 from cotransport import IncrementalClassifier
 from cotransport.data import examples
 from cotransport.lessons.comparison import Evaluation
+from cotransport.lessons.information import Threshold
 from cotransport.lessons.options import LessonOptions
 from cotransport.lessons.records import ClassAccuracy, Confidence
 from cotransport.lessons.teaching import learn
@@ -148,7 +149,7 @@ class TestLearn:
         process.send_signal(number)
         _, printed = process.communicate(timeout=60)
         assert process.returncode == code
-        assert "What was finished is saved; continue with: cotransport learn model first" in printed
+        assert "To go on from the last checkpoint: cotransport learn model first" in printed
         assert len(list(Path("model/unfinished/0").glob("training-*.safetensors"))) == 1
         again, printed = command(*lesson)
         assert again == 0
@@ -170,7 +171,8 @@ class TestLearn:
             code, printed = command("learn", "model", "first", *QUICK, "--overwrite")
         assert code == 143
         assert "stopped by SIGTERM" in printed
-        assert f"continue with: cotransport learn model first {' '.join(QUICK)}\n" in printed  # without --overwrite
+        without_overwrite = f"cotransport learn model first {' '.join(QUICK)}\n"
+        assert f"from the last checkpoint: {without_overwrite}" in printed
         assert "first lesson is not finished" in command("info", "model")[1]
         code, printed = command("learn", "model", "first", *QUICK)
         assert (code, "the training resumes after step" in printed) == (0, True)
@@ -204,6 +206,7 @@ class TestLearn:
         (["info", "first/class 0/1.png"], "a file, not a model folder"),
         (["learn", "model", "first", "--known-classes", "maybe"], "maybe"),
         (["predict", "model", "a.jpg"], "model: no such folder"),
+        (["predict", ".", "model"], ".: not a model"),
         (["predict", "model", "a.jpg", "--json", "--format", "csv"], "--json and --format csv are mutually exclusive"),
         (["info", "first"], "not a model"),
         (["learn", "model", "https://example.org/a"], "https://example.org/a: nothing is downloaded from addresses"),
@@ -231,14 +234,16 @@ class TestPredict:
     ) -> None:
         asked: list[float] = []
 
-        def limit(_: Path, at_least: float, __: int | None) -> float:
+        def limit(_: Path, at_least: float, __: int | None) -> Threshold:
             asked.append(at_least)
-            return threshold
+            return Threshold(threshold, 12, 10, 9)
 
         monkeypatch.setattr("cotransport.lessons.information.answer_threshold", limit)
         images = sorted(str(path) for path in Path("first").rglob("*.png"))[:3]
         words = ("predict", "model", *images, "--unknown", "--at-least", "90", "--format")
         lines = {form: model(*words, form)[1].splitlines() for form in ("table", "csv", "jsonl")}
+        told = "10 are answered, 9 of them rightly; so of the answers to other images, likely 60 to 98 % are right"
+        assert any(told in line for line in lines["table"])
         assert asked == [0.9] * 3
         assert sum("unknown (class" in line for line in lines["table"]) == unknown
         assert sum(",unknown," in line for line in lines["csv"]) == unknown

@@ -14,14 +14,32 @@ from cotransport.settings.sections import Data
 from tests.data.helpers import by_class, load, values_of, write
 
 
-def test_a_folder_one_level_too_high_is_noticed(tmp_path: Path) -> None:
-    for value, name in enumerate(("week1/cat", "week2/dog")):
-        for number in range(2):
-            write(tmp_path / name / f"{number}.png", 2 * value + number)
-    with pytest.warns(CotransportWarning, match=r"such as week1/cat\. If these are the classes, give .*week1 instead"):
-        assert load(tmp_path).train.classes == ("week1", "week2")
-    write(tmp_path / "week1" / "2.png", 9)
-    assert load(tmp_path).train.classes == ("week1", "week2")
+class TestDepth:
+    """A folder one level above the classes, and classes whose images are in folders of their own."""
+
+    def test_a_folder_above_the_classes_is_refused(self, tmp_path: Path) -> None:
+        _write_all(tmp_path, "week1/cat", "week2/dog")
+        with pytest.raises(DataError, match=r"such as .*week1/cat\. .*give .*week1 instead\. .*data\.nested: true"):
+            load(tmp_path)
+
+    def test_it_can_be_allowed(self, tmp_path: Path) -> None:
+        _write_all(tmp_path, "cat/camera1", "cat/camera2", "dog/camera1")
+        assert load(tmp_path, nested=True).train.classes == ("cat", "dog")
+
+    def test_one_folder_of_the_same_name_in_each_class_is_only_noticed(self, tmp_path: Path) -> None:
+        _write_all(tmp_path, "cat/images", "dog/images")
+        with pytest.warns(CotransportWarning, match=r"such as .*cat/images\. .*give .*cat instead$"):
+            assert load(tmp_path).train.classes == ("cat", "dog")
+
+    def test_an_image_directly_in_a_class_shows_that_it_is_one(self, tmp_path: Path) -> None:
+        _write_all(tmp_path, "cat", "cat/camera1", "dog/camera1")
+        assert load(tmp_path).train.classes == ("cat", "dog")
+
+
+def _write_all(folder: Path, *places: str) -> None:
+    """Two images in each place."""
+    for number, name in enumerate(f"{place}/{number}.png" for place in places for number in range(2)):
+        write(folder / name, number)
 
 
 class TestImageFolder:

@@ -21,9 +21,18 @@ class TestOpenSource:
         "name", ["/nowhere/photos", "./photos", "../photos", "photos/", "a/b/c", "C:\\photos", "~/no"]
     )
     def test_a_missing_folder(self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.chdir(tmp_path)
+        (tmp_path / "here").mkdir()
+        monkeypatch.chdir(tmp_path / "here")
         with pytest.raises(DataError, match=re.escape(f"{name}: no such folder. Check the path")):
             as_labelled(name)
+
+    def test_a_typing_mistake_is_not_taken_for_an_id_on_the_hub(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write(tmp_path / "photos" / "week1" / "cat" / "1.png")
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(DataError, match=r"^photos/weak1: no such folder; did you mean 'week1'\? Check the path$"):
+            as_labelled("photos/weak1")
 
     def test_an_address(self) -> None:
         with pytest.raises(DataError, match=r"https://example\.org/x: nothing is downloaded .* Download the images"):

@@ -43,8 +43,9 @@ class TestWithoutKept:
         assert by_class(train) == {"a": [1, 8], "new": [9]}
         assert by_class(test) == {"a": [7], "new": [4]}
         assert [str(one.message) for one in warned] == [
-            "new: 2 images are known as a already and left out. Remove the wrong copies",
-            "new: 2 images are known as b already and left out. Remove the wrong copies",
+            f"new: 2 images are left out, because the model keeps the same as {name}. It can only find copies of "
+            "images that it keeps, so check the others too"
+            for name in "ab"
         ]
 
     def test_a_class_with_nothing_else_is_an_error(self) -> None:

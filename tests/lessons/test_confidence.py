@@ -104,7 +104,7 @@ class TestModel:
         report = read_report(store, store.manifest().version(2))
         assert report is not None
         assert report.confidence is not None
-        assert answer_threshold(model, 0.01) == report.confidence.threshold(0.01)
+        assert answer_threshold(model, 0.01).probability == report.confidence.threshold(0.01)
         classifier("replay", prediction="auto").learn(blobs(2, 8)).save(tmp_path / "saved")
         with pytest.raises(ModelError, match="no record of its answers"):
             answer_threshold(tmp_path / "saved", 0.9)

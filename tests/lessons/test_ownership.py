@@ -29,6 +29,8 @@ class TestRename:
         assert (facts["current"], facts["versions"][2]["parent"]) == (3, 2)
         assert facts["versions"][2]["accuracy"] == facts["versions"][1]["accuracy"]
         assert facts["versions"][2]["forgetting"] == 0
+        assert facts["versions"][2]["new_classes"] == []
+        assert facts["versions"][2]["change"] == "class 1 renamed to tabby cat"
         assert (facts["exemplars"], facts["held_out"]) == (16, 8)
         assert not (model / "images" / "0003.parquet").exists()  # no image is stored again
 

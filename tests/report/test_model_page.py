@@ -148,10 +148,10 @@ class TestContents:
     def test_each_lesson_has_a_table(self) -> None:
         rows = [[plain(cell) for cell in row] for row in page_of(overview()).rows]
         assert rows[:4] == [
-            ["Class", "Held out", "Before", "After", "Images lost", "Images gained", "Meaning"],
-            ["cat", "4", "75.0 %", "75.0 %", "", "", ""],
-            ["dog", "4", "100.0 %", "75.0 %", "1", "", "may be chance"],
-            ["tiger", "4", "", "75.0 %", "", "", "new"],
+            ["Class", "Before", "After", "Images lost", "Images gained", "Meaning"],
+            ["cat", "3 of 4", "3 of 4", "", "", ""],
+            ["dog", "4 of 4", "3 of 4", "1", "", "may be chance"],
+            ["tiger", "", "3 of 4", "", "", "new"],
         ]
 
     @pytest.mark.parametrize(("verdict", "words"), [("loss", "more than chance"), ("chance", "may be chance")])

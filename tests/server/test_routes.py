@@ -25,7 +25,9 @@ PHOTOS = [file for files in images(4, 2).values() for file in files]
 
 def expected(model: Path, files: list[Encoded], top: int = 10) -> list[dict[str, Any]]:
     """The answers of the command's own code."""
-    made = predict_files(Predictor(*restored(ModelStore(model).read())), files, top, answer_threshold(model, 0.95))
+    made = predict_files(
+        Predictor(*restored(ModelStore(model).read())), files, top, answer_threshold(model, 0.95).probability
+    )
     return [
         {
             "file": one.path,

@@ -85,9 +85,9 @@ def resume_command() -> str:
 
 @contextmanager
 def resume_hint(command: str) -> Iterator[None]:
-    """After a signal, print that everything is saved, and the command that resumes."""
+    """After a signal, print the command that resumes."""
     try:
         yield
     except signals.Interrupted as stopped:
-        err.print(f"[bold]{stopped}[/]. What was finished is saved; continue with: {markup(command)}", soft_wrap=True)
+        err.print(f"[bold]{stopped}[/]. To go on from the last checkpoint: {markup(command)}", soft_wrap=True)
         sys.exit(stopped.exit_code)

@@ -22,7 +22,7 @@ from cotransport.cli.jobs import (
 )
 from cotransport.cli.model_pages import is_model, report_model
 from cotransport.cli.output import listening, with_output_options
-from cotransport.errors import ConfigError
+from cotransport.errors import ConfigError, RunError
 from cotransport.system.text import markup
 
 if TYPE_CHECKING:
@@ -202,7 +202,10 @@ def report(
             raise ConfigError("report: a model gets a page of its own. Give only its folder, without --archive")
         report_model(places[0], folder)
         return
-    results = find_results(*places)
+    try:
+        results = find_results(*places)
+    except RunError as error:
+        raise RunError(f"{error}. For a page about a model, give the folder that `cotransport learn` made") from None
     if archive is not None:
         Archive.of(results).save(archive)
     written = write_report(results, folder or _report_folder(places[0]))

@@ -14,12 +14,15 @@ import typer
 from rich.table import Table
 
 from cotransport.cli.console import FLAG, err, out, print_json
-from cotransport.lessons.chance import is_beyond_chance
+from cotransport.cli.output import note
+from cotransport.lessons.chance import is_beyond_chance, verdict
+from cotransport.lessons.records import changed_images
 from cotransport.system.text import markup, visible
 
 if TYPE_CHECKING:
     from cotransport.learner.prediction import Prediction
     from cotransport.lessons.records import ClassAccuracy, Confidence, LessonOutcome
+    from cotransport.overview import Verdict
 
 Model = Annotated[Path, typer.Argument(help="The model's folder.", metavar="MODEL", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", metavar=FLAG, help="Print JSON, for programs.")]
@@ -28,6 +31,7 @@ SHOWN = 40
 """Rows of a table, at most."""
 UNKNOWN = "unknown"
 """The answer for images of which the model is not sure enough."""
+VERDICTS: dict[Verdict, str] = {"loss": "more than chance", "gain": "more than chance", "chance": "may be chance"}
 SHOWN_CONFUSIONS = 3
 """Confusions that are printed, at most."""
 
@@ -77,8 +81,8 @@ def print_predictions(answers: Iterable[Prediction], form: Format, top: int) -> 
     return failed
 
 
-def show_outcome(model: Path, outcome: LessonOutcome, *, as_json: bool) -> None:
-    """Print the outcome of a lesson."""
+def show_outcome(model: Path, outcome: LessonOutcome, seconds: float, *, as_json: bool) -> None:
+    """Print the outcome of a lesson that took some seconds."""
     report = outcome.report
     if as_json:
         values = report.model_dump(mode="json", by_alias=True)  # as in `metrics.json`
@@ -103,8 +107,9 @@ def show_outcome(model: Path, outcome: LessonOutcome, *, as_json: bool) -> None:
         )
         return
     _show_classes(report.per_class, report.lesson.new_classes)
+    images = sum(one.images for one in report.per_class)
     words = [
-        f"[bold]version {outcome.version}[/] recognises {percent(report.accuracy)} of all held-out images"
+        f"[bold]version {outcome.version}[/] recognises {percent(report.accuracy)} of {images:,} held-out images"
         + class_average(report.per_class)
     ]
     if report.accuracy is None:
@@ -128,12 +133,22 @@ def show_outcome(model: Path, outcome: LessonOutcome, *, as_json: bool) -> None:
         worst = [f"{one.name} as {one.predicted} ({one.images})" for one in report.confusions[:SHOWN_CONFUSIONS]]
         out.print(f"most often confused: {markup(', '.join(worst))}", soft_wrap=True, style="dim")
     lost = [one for one in report.per_class if is_beyond_chance(one.lost or 0, one.gained or 0)]
-    if lost and outcome.refused is None:
-        names = ", ".join(f"{one.name} ({_gain(one):.0f})" for one in sorted(lost, key=_gain)[:5])
+    change = changed_images(report.per_class)
+    if (lost or is_beyond_chance(change.lost, change.gained)) and outcome.refused is None:
+        names = ", ".join(f"{one.name} ({one.lost} of {one.images} images)" for one in sorted(lost, key=_gain)[:5])
+        what = f": {markup(names)}" if lost else " by all known classes together"
         out.print(
-            f"[yellow]lost more than chance would explain:[/] {markup(names)}. To go back to the version before: "
+            f"[yellow]lost more than chance would explain[/]{what}. To go back to the version before: "
             f"{rollback_command(model)}",
             soft_wrap=True,
+        )
+    if outcome.refused is None:
+        from cotransport.training.display import duration
+
+        name = markup(shlex.quote(str(model)))
+        note(
+            f"[dim]learned in {duration(seconds)}. Use it with cotransport predict {name} IMAGE..., and see what it "
+            f"knows with cotransport report {name}[/]"
         )
     if outcome.refused is not None:
         err.print(
@@ -144,23 +159,20 @@ def show_outcome(model: Path, outcome: LessonOutcome, *, as_json: bool) -> None:
 
 
 def class_average(classes: Sequence[ClassAccuracy]) -> str:
-    """The mean of the classes' accuracies, in words. Nothing if all classes have equally many images."""
-    from cotransport.lessons.records import macro_accuracy
+    """The mean of the classes' accuracies, in words. Nothing if it is the accuracy on all images."""
+    from cotransport.lessons.records import macro_accuracy, mean_accuracy
 
-    if len({one.images for one in classes if one.after is not None}) < 2:
-        return ""
-    return f" ({percent(macro_accuracy(classes))} if every class counts the same)"
+    mean = percent(macro_accuracy(classes))
+    return "" if mean == percent(mean_accuracy(classes, "after")) else f" ({mean} if every class counts the same)"
 
 
 def _meaning(classes: Sequence[ClassAccuracy]) -> str:
     """How many images the known classes have lost and gained, and whether that means anything."""
-    compared = [one for one in classes if one.lost is not None and one.gained is not None]
-    lost, gained = sum(one.lost or 0 for one in compared), sum(one.gained or 0 for one in compared)
-    if not compared or not lost + gained:
+    lost, gained, images = changed_images(classes)
+    meaning = verdict(lost, gained)
+    if meaning is None:
         return ""
-    is_real = is_beyond_chance(lost, gained) or is_beyond_chance(gained, lost)
-    verdict = "more than chance" if is_real else "may be chance"
-    return f" ({lost} of {sum(one.images for one in compared)} images lost, {gained} gained: {verdict})"
+    return f" ({lost} of {images} images lost, {gained} gained: {VERDICTS[meaning]})"
 
 
 def trade_off(confidence: Confidence, chosen_on: Confidence) -> list[dict[str, float]]:
@@ -208,23 +220,35 @@ def _gain(change: ClassAccuracy) -> float:
 
 
 def _show_classes(changes: Sequence[ClassAccuracy], new_classes: Sequence[str | int]) -> None:
-    """Print the accuracy of each class before and after; of many classes, the new ones and those that lost most."""
+    """Print how many held-out images of each class are recognised, before and now.
+
+    Of many classes, it prints the new ones, and those of the others that lost most.
+    """
     listed = list(changes)
     if len(listed) > SHOWN:
         new = [change for change in changes if change.name in new_classes]
         old = sorted((change for change in changes if change.name not in new_classes), key=_gain)
         listed = [*new[: max(SHOWN // 2, SHOWN - len(old))], *old][:SHOWN]
-    table = Table("class", "held out", "before", "now", "", box=None, header_style="bold")
+    table = Table("class", "before", "now", "", box=None, header_style="bold")
     for change in listed:
-        points = _gain(change)
-        moved = f"[{'green' if points > 0 else 'red'}]{points:+.1f}[/]" if points else ""
+        images = (change.gained or 0) - (change.lost or 0)
+        moved = f"[{'green' if images > 0 else 'red'}]{images:+}[/]" if images else ""
         moved = "new" if change.name in new_classes else moved
-        before = "" if change.before is None else percent(change.before)
-        table.add_row(markup(change.name), str(change.images), before, percent(change.after), moved)
+        before = "" if change.before is None else recognised(change.before, change.images)
+        table.add_row(markup(change.name), before, recognised(change.after, change.images), moved)
     out.print(table)
     if len(changes) > len(listed):
         which = ", of the old ones those that lost most" * (len(new_classes) < len(changes))
         out.print(f"{len(listed)} of {len(changes)} classes{which}; --json has all", style="dim")
+
+
+def recognised(accuracy: float | None, images: int) -> str:
+    """An accuracy in percent as a number of images, because of few images, one is many points.
+
+    >>> recognised(66.7, 3), recognised(None, 0)
+    ('2 of 3', '–')
+    """
+    return "–" if accuracy is None else f"{round(accuracy * images / 100):,} of {images:,}"
 
 
 def percent(value: float | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from pathlib import Path
@@ -21,6 +22,7 @@ from cotransport.cli.model_output import (
     class_average,
     percent,
     print_predictions,
+    recognised,
     show_confidence,
     show_outcome,
     trade_off,
@@ -185,13 +187,14 @@ def learn(
         known_classes=known_classes.value,
         max_forgetting=max_forgetting,
     )
+    started = time.perf_counter()
     again = [word for word in sys.argv[1:] if word != "--overwrite"]
     with resume_hint(shlex.join(["cotransport", *again])):
         is_first = is_first_process(options.device)
         with listening(stderr=as_json) as listener:
             outcome = teach(model, data, options, overwrite=overwrite, listener=listener)
     if is_first:
-        show_outcome(model, outcome, as_json=as_json)
+        show_outcome(model, outcome, time.perf_counter() - started, as_json=as_json)
     if outcome.refused is not None:
         raise typer.Exit(3)
 
@@ -244,13 +247,16 @@ def predict(
         raise typer.BadParameter(f"--at-least {at_least:g}: give a percentage above 1, and at most 100, such as 95")
     if as_json and form is Format.csv:
         raise typer.BadParameter("--json and --format csv are mutually exclusive")
+    from cotransport.model.folder import ModelFolder
+
+    files, empty = _files(images)
+    ModelFolder(model).manifest()  # before torch is loaded: a model and images in the wrong order are a usual mistake
     from cotransport.learner.prediction import Predictor, predict_files
     from cotransport.learner.snapshots import restored
     from cotransport.model.store import ModelStore
     from cotransport.training.display import with_bar
 
     form = Format.jsonl if as_json else form
-    files, empty = _files(images)
     if not files:
         raise DataError(f"{empty[0] or 'an empty name'}: no images there. Check the path")
     for word in empty:
@@ -258,10 +264,17 @@ def predict(
     predictor = Predictor(*restored(ModelStore(model).read(version)))
     threshold = None
     if unknown:
+        from cotransport.lessons.chance import likely_share
         from cotransport.lessons.information import answer_threshold
 
-        threshold = answer_threshold(model, at_least / 100, version)
-        note(f"[dim]unknown: below a probability of {threshold:.4g}[/]")
+        chosen = answer_threshold(model, at_least / 100, version)
+        threshold = chosen.probability
+        least, most = likely_share(chosen.right, chosen.answers)
+        note(
+            f"[dim]unknown: below a probability of {threshold:.4g}. Of {chosen.images:,} held-out images, "
+            f"{chosen.answers:,} are answered, {chosen.right:,} of them rightly; so of the answers to other images, "
+            f"likely {least:.0f} to {most:.0f} % are right[/]"
+        )
     answers = predict_files(predictor, files, top, threshold)
     if form is Format.table or not out.is_terminal:  # otherwise the answers themselves show the progress
         answers = with_bar(answers, len(files), progress_console(stderr=True))
@@ -320,10 +333,10 @@ def evaluate(
             }
         )
         return
-    table = Table("class", "images", "accuracy", box=None, header_style="bold")
+    table = Table("class", "recognised", "accuracy", box=None, header_style="bold")
     listed = sorted(classes, key=lambda one: one.after or 0.0) if len(classes) > SHOWN else classes
     for one in listed[:SHOWN]:
-        table.add_row(markup(one.name), str(one.images), percent(one.after))
+        table.add_row(markup(one.name), recognised(one.after, one.images), percent(one.after))
     out.print(table)
     if len(classes) > SHOWN:
         out.print(f"the {SHOWN} worst of {len(classes)} classes; --json has all", style="dim")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.filesize import decimal as file_size
@@ -41,21 +42,21 @@ def info(model: Model, as_json: AsJson = False) -> None:
             f"{exemplars:,} exemplars, {held_out:,} held-out images; {file_size(facts['bytes'])} in all",
             soft_wrap=True,
         )
-    table = Table("", "version", "from", "classes", "accuracy", "accuracy lost", "size", "made", box=None)
+    table = Table("", "version", "from", "classes", "accuracy", "lost", "size", "made", box=None)
     latest = facts["versions"][-SHOWN:]
     for one in latest:
-        lost = one.get("forgetting")
         table.add_row(
             "→" if one["version"] == facts["current"] else "",
             str(one["version"]),
             str(one["parent"] or "–"),
             str(one.get("classes", "–")),
-            percent(one.get("accuracy")),
-            "–" if lost is None else f"{lost:.1f}",
+            percent(one.get("accuracy")) + (f" of {one['held_out']:,}" if one.get("accuracy") is not None else ""),
+            _lost_points(one),
             file_size(one["bytes"]),
             markup(one["made"][:10]),
         )
     out.print(table)
+    out.print("accuracy on the held-out images; lost by the classes known before the lesson", style="dim")
     if len(facts["versions"]) > SHOWN:
         out.print(f"the latest {SHOWN} of {len(facts['versions']):,} versions; --json has all", style="dim")
     for one in latest:
@@ -63,6 +64,7 @@ def info(model: Model, as_json: AsJson = False) -> None:
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         learned = ", ".join(str(name) for name in names[:SHOWN]) + more
         notes = [f"version {one['version']} learned {learned}"] if names else []
+        notes += [f"version {one['version']}: {one['change']}"] if one.get("change") else []
         at_first = " at first" if one["version"] == facts["current"] else ""
         notes += [f"version {one['version']} was refused{at_first}: {one['refused']}"] if one["refused"] else []
         notes += [f"version {one['version']} is damaged: {one['damaged']}"] if one["damaged"] else []
@@ -73,6 +75,15 @@ def info(model: Model, as_json: AsJson = False) -> None:
             f"a lesson from {markup(facts['unfinished'])} is not finished; repeat its command to resume it",
             soft_wrap=True,
         )
+
+
+def _lost_points(version: Mapping[str, Any]) -> str:
+    """The points of accuracy that the classes known before have lost in a version, and whether that is certain."""
+    lost, likely = version.get("forgetting"), version.get("likely_loss")
+    if lost is None or version.get("change"):
+        return "–"
+    doubt = " (may be chance)" if lost > 0 and likely is not None and likely[0] <= 0 else ""
+    return f"{lost:.1f} points{doubt}"
 
 
 @app.command(

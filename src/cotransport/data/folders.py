@@ -44,6 +44,8 @@ class ImageFolder:
     def splits(self, fit: Fit = "crop") -> Splits:
         """The images below the subfolders."""
         train = class_files(self._train, self.classes, self._root)
+        if not self._settings.nested:
+            _check_depth(train.files)
         if self._test is None:
             (images,) = images_from_parts([train.files], self._settings.image_size, fit)
             return Splits(LabelledImages(images, train.labels, self.classes), None)
@@ -131,14 +133,6 @@ def class_files(folder: Path, classes: Sequence[Label], root: Path | None) -> La
         ignored += [file for file in others if not remedy(file.name)]
         files.names += [f"{own.name}/{file}" for file in images]
         labels += [number] * len(images)
-    if all("/" in name.partition("/")[2] for name in files.names):
-        first = files.names[0].rpartition("/")[0]
-        warnings.warn(
-            f"{folder}: all images are in subfolders of the classes, such as {first}. If these are the classes, give "
-            f"{folder / first.partition('/')[0]} instead",
-            CotransportWarning,
-            stacklevel=2,
-        )
     if unreadable:
         warnings.warn(
             f"{folder}: left out {len(unreadable)} file{'s' if len(unreadable) > 1 else ''}, such as {unreadable[0]}: "
@@ -154,6 +148,27 @@ def class_files(folder: Path, classes: Sequence[Label], root: Path | None) -> La
             stacklevel=2,
         )
     return LabelledFiles(files, torch.tensor(labels))
+
+
+def _check_depth(files: FileList) -> None:
+    """Raise an error if the folder seems to be one above the classes: all images are in folders below its subfolders.
+
+    If these folders all have the same name, such as `images`, it only warns.
+    """
+    places = [name.split("/") for name in files.names]
+    if any(len(place) < 3 for place in places):  # CLASS/IMAGE
+        return
+    first = files.folder / places[0][0]
+    message = (
+        f"{files.folder}: its subfolders have no images, but folders below them have, such as {first / places[0][1]}. "
+        f"If these are the classes, give {first} instead"
+    )
+    if len({place[1] for place in places}) > 1:
+        raise DataError(
+            f"{message}. If {first.name} is a class, with all images below it, set data.nested: true "
+            "(--set data.nested=true)"
+        )
+    warnings.warn(message, CotransportWarning, stacklevel=3)
 
 
 def _no_images(folder: Path, files: Sequence[Path]) -> DataError:

@@ -15,7 +15,7 @@ import torch
 
 from cotransport.data.arrays import as_images, as_labelled_images
 from cotransport.data.files import check_local
-from cotransport.data.folders import ImageFolder
+from cotransport.data.folders import ImageFolder, subfolders
 from cotransport.data.hugging_face import HuggingFace, is_hub_id, is_hugging_face
 from cotransport.data.imagenet import imagenet_source
 from cotransport.data.images import LabelledImages
@@ -25,6 +25,7 @@ from cotransport.data.loading import resize
 from cotransport.data.splits import DataSet, Splits, hold_out
 from cotransport.errors import DataError
 from cotransport.settings.sections import Augmentation, Data, Fit
+from cotransport.settings.validation import nearest
 
 BY_HAND = {
     "cub200": "CUB-200-2011: download it from https://www.vision.caltech.edu/datasets/cub_200_2011 and unpack it. The "
@@ -101,8 +102,10 @@ def open_source(settings: Data) -> Source:
             f"{name}: not found. {BY_HAND[name]}. Name the folder {name} and put it into the folder that the "
             "environment variable COTRANSPORT_DATA names, or give its path with --data"
         )
-    if not is_hub_id(name):
-        raise DataError(f"{name or 'data.source'}: no such folder. Check the path")
+    parent = Path(name).parent
+    if not is_hub_id(name) or ("/" in name and parent.is_dir()):  # a path with a typing mistake, not an id
+        others = [path.name for path in subfolders(parent)] if name else []
+        raise DataError(f"{name or 'data.source'}: no such folder{nearest(Path(name).name, others)} Check the path")
     return HuggingFace(settings, None)
 
 

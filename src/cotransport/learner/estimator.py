@@ -31,7 +31,7 @@ from cotransport.learner.arguments import (
     plain_choices,
     stored_arguments,
 )
-from cotransport.learner.html import known_html, new_html
+from cotransport.learner.description import known_html, known_text, new_html
 from cotransport.learner.learning import initialised, learned
 from cotransport.learner.lesson_settings import check_fixed, lesson_fit, lesson_settings
 from cotransport.learner.prediction import Predictor, Scores
@@ -337,6 +337,10 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         if kept is None or kept.state is not state or kept.settings != settings:
             kept = _PREDICTORS[self] = Predictor(state, settings)
         return kept
+
+    def __str__(self) -> str:
+        """What the classifier knows, or its arguments before the first lesson."""
+        return known_text(self.state_, self._settings()) if hasattr(self, "state_") else repr(self)
 
     def _repr_html_(self) -> str:
         """What the classifier knows, for notebooks."""

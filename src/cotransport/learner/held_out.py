@@ -40,7 +40,10 @@ def without_kept(images: Splits, known: Sequence[Label], *memories: Memory) -> S
         if not len(train.select_classes([train.classes.index(name)])):
             raise DataError(f"the class {name!r} has only images that are known as {other!r}. Give it others")
         which = "1 image is" if count == 1 else f"{count:,} images are"
-        message = f"{name}: {which} known as {other} already and left out. Remove the wrong copies"
+        message = (
+            f"{name}: {which} left out, because the model keeps the same as {other}. It can only find copies of images "
+            "that it keeps, so check the others too"
+        )
         warnings.warn(message, CotransportWarning, stacklevel=4)
     return Splits(train, parts[1])
 

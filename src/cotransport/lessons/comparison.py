@@ -25,6 +25,7 @@ from cotransport.lessons.records import (
     Confusion,
     LessonRecord,
     LessonReport,
+    changed_images,
     macro_accuracy,
     mean_accuracy,
     parse_report,
@@ -110,8 +111,7 @@ def report_of(
     known : the number of classes that were known before; they come first.
     """
     per_class = comparison.per_class
-    compared = [one for one in per_class[:known] if one.lost is not None and one.gained is not None]
-    lost, gained = sum(one.lost or 0 for one in compared), sum(one.gained or 0 for one in compared)
+    changed = changed_images(per_class[:known])
     old_before = mean_accuracy(per_class[:known], "before")
     old_after = mean_accuracy(per_class[:known], "after")
     return LessonReport(
@@ -123,7 +123,7 @@ def report_of(
         old_after=old_after,
         accuracy_lost=None if old_before is None or old_after is None else old_before - old_after,
         times={"seconds": seconds},
-        likely_loss=likely_loss(lost, gained, sum(one.images for one in compared)) if compared else None,
+        likely_loss=likely_loss(*changed) if changed.images else None,
         macro_accuracy=macro_accuracy(per_class),
         confusions=comparison.confusions,
         confidence=comparison.confidence,

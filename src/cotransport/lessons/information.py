@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from cotransport.errors import ConfigError, ModelError
 from cotransport.jobs import read_record
@@ -39,11 +39,15 @@ def describe(path: AnyPath) -> dict[str, Any]:
         before = facts[version.parent].classes if version.parent in facts else ()
         entry |= {
             "classes": len(own.classes),
-            "new_classes": [name for name in own.classes if name not in before],
+            "new_classes": report.lesson.new_classes
+            if report
+            else [name for name in own.classes if name not in before],
+            "change": report.lesson.data if report and not report.lesson.images else None,
             "exemplars": own.exemplars,
             "held_out": own.held_out,
             "accuracy": report and report.accuracy,
             "forgetting": report and report.accuracy_lost,  # the key of earlier releases
+            "likely_loss": list(report.likely_loss) if report and report.likely_loss else None,
         }
         versions.append(entry)
         if report is not None:
@@ -80,7 +84,19 @@ def rollback(path: AnyPath, to: int | None = None) -> tuple[int, int]:
     return current, target
 
 
-def answer_threshold(path: AnyPath, at_least: float, version: int | None = None) -> float:
+class Threshold(NamedTuple):
+    """A probability below which an answer is `unknown`, and how it does on the held-out images."""
+
+    probability: float
+    images: int
+    """The number of held-out images."""
+    answers: int
+    """The number of them that are answered."""
+    right: int
+    """The number of right answers."""
+
+
+def answer_threshold(path: AnyPath, at_least: float, version: int | None = None) -> Threshold:
     """The lowest probability of an answer, so that this share of all answers to the held-out images is right."""
     folder = ModelFolder(path)
     manifest = folder.manifest()
@@ -91,13 +107,15 @@ def answer_threshold(path: AnyPath, at_least: float, version: int | None = None)
             f"{path}: this version has no record of its answers to held-out images, so no threshold can be set. Teach "
             "it one more lesson with `cotransport learn`"
         )
-    threshold = report.confidence.threshold(at_least)
+    confidence = report.confidence
+    threshold = confidence.threshold(at_least)
     if threshold is None:
         raise ModelError(
             f"{path}: no threshold makes {100 * at_least:g} % of the answers to the held-out images right. Give a "
             "lower --at-least"
         )
-    return threshold
+    right, answers = confidence.count(threshold)
+    return Threshold(threshold, len(confidence.right) + len(confidence.wrong), answers, right)
 
 
 def _unfinished_lesson(folder: ModelFolder, finished: set[str]) -> str | None:

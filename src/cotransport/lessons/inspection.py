@@ -18,10 +18,10 @@ from cotransport.data.images import evenly_spaced
 from cotransport.data.memory import Memory
 from cotransport.learner.prediction import Predictor
 from cotransport.learner.snapshots import restored
-from cotransport.lessons.chance import is_beyond_chance
+from cotransport.lessons.chance import verdict
 from cotransport.lessons.confidence import measure_confidence
 from cotransport.lessons.information import describe
-from cotransport.lessons.records import WANTED, ClassAccuracy, LessonReport, read_report
+from cotransport.lessons.records import WANTED, ClassAccuracy, LessonReport, changed_images, read_report
 from cotransport.model.pool import image_id
 from cotransport.model.store import ModelStore
 from cotransport.networks.heads import DiscriminantHead, Head
@@ -34,7 +34,6 @@ from cotransport.overview import (
     Photograph,
     Related,
     Use,
-    Verdict,
     Version,
     WrongAnswer,
 )
@@ -235,13 +234,12 @@ def _lesson(report: LessonReport) -> dict[str, Any]:
     """What a lesson taught and cost: fields of `Version`."""
     lesson, seconds = report.lesson, report.times.get("seconds")
     new = set(lesson.new_classes)
-    compared = [one for one in report.per_class if one.lost is not None and one.gained is not None]
-    lost, gained = sum(one.lost or 0 for one in compared), sum(one.gained or 0 for one in compared)
+    lost, gained, _ = changed_images(report.per_class)
     learned = {
         "old_before": report.old_before,
         "old_after": report.old_after,
         "likely_loss": report.likely_loss,
-        "verdict": _verdict(lost, gained),
+        "verdict": verdict(lost, gained),
         "changes": tuple(_change(one, is_new=one.name in new) for one in report.per_class),
     }
     return {
@@ -265,16 +263,8 @@ def _change(one: ClassAccuracy, *, is_new: bool) -> ClassChange:
         lost=one.lost,
         gained=one.gained,
         is_new=is_new,
-        verdict=_verdict(one.lost or 0, one.gained or 0),
+        verdict=verdict(one.lost or 0, one.gained or 0),
     )
-
-
-def _verdict(lost: int, gained: int) -> Verdict | None:
-    if not lost and not gained:
-        return None
-    if is_beyond_chance(lost, gained):
-        return "loss"
-    return "gain" if is_beyond_chance(gained, lost) else "chance"
 
 
 def _arrivals(store: ModelStore, ancestors: Sequence[Version]) -> dict[Label, int | None]:

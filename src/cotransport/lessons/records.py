@@ -120,6 +120,15 @@ class Confidence(_Record):
         right = 100 * sum(given) / len(given) if given else 100.0
         return Choice(threshold, 100 * len(given) / len(answers) if answers else 0.0, right)
 
+    def count(self, threshold: float) -> tuple[int, int]:
+        """The number of right answers from a threshold on, and of all answers from there on.
+
+        >>> Confidence(right=[0.3, 0.6], wrong=[0.4, 0.7]).count(0.5)
+        (1, 2)
+        """
+        right, wrong = (sum(one >= threshold for one in answers) for answers in (self.right, self.wrong))
+        return right, right + wrong
+
     def _answers(self) -> list[tuple[float, bool]]:
         return sorted([(one, True) for one in self.right] + [(one, False) for one in self.wrong])
 
@@ -189,6 +198,23 @@ class LessonOutcome(NamedTuple):
     """The version that the new one was taught from."""
     promoted: bool = False
     """Whether the lesson made an existing version current."""
+
+
+class ChangedImages(NamedTuple):
+    """Held-out images of the classes that were known before a lesson."""
+
+    lost: int
+    gained: int
+    images: int
+    """The number of all of them, changed or not."""
+
+
+def changed_images(classes: Sequence[ClassAccuracy]) -> ChangedImages:
+    """What the classes that were known before have lost and gained together."""
+    known = [one for one in classes if one.lost is not None and one.gained is not None]
+    return ChangedImages(
+        sum(one.lost or 0 for one in known), sum(one.gained or 0 for one in known), sum(one.images for one in known)
+    )
 
 
 def mean_accuracy(classes: Sequence[ClassAccuracy], when: Literal["before", "after"]) -> float | None:

@@ -77,6 +77,8 @@ def learn(
         repeated = processes.decide_once(lambda: _promote_if_already_learned(model, lesson, options))
         if repeated is not None:
             return repeated
+        if options.known_classes == "refuse":
+            check_new_classes(source.classes, model.classes)
         record = processes.decide_once(lambda: _resume_or_start(store, lesson.record, overwrite=overwrite))
         job = Job(store.unfinished, record, processes)
         with jobs.uninterrupted():

@@ -244,7 +244,7 @@ def _lesson(version: Version, *, has_table: bool) -> Values:
         version.images and f"{version.images:,} images",
         version.seconds is not None and version.images and _duration(version.seconds),
         version.epochs and plural(version.epochs, "epoch"),
-        version.accuracy is not None and f"{_percent(version.accuracy)} of all held-out images recognised",
+        version.accuracy is not None and f"{_percent(version.accuracy)} of the held-out images recognised",
     ]
     rows = sorted(version.changes, key=_importance)[:MOST_ROWS] if has_table else ()
     shown = {one.name for one in rows}
@@ -281,9 +281,8 @@ def _importance(change: ClassChange) -> tuple[int, float]:
 def _row(one: ClassChange) -> Values:
     return {
         "name": one.name,
-        "images": f"{one.images:,}",
-        "before": "" if one.before is None else _percent(one.before),
-        "after": UNDEFINED if one.after is None else _percent(one.after),
+        "before": "" if one.before is None else _recognised(one.before, one.images),
+        "after": UNDEFINED if one.after is None else _recognised(one.after, one.images),
         "lost": str(one.lost or ""),
         "gained": str(one.gained or ""),
         "meaning": "new" if one.is_new else VERDICTS[one.verdict],
@@ -366,6 +365,11 @@ def _faces(overview: Overview) -> Markup:
         for number, picture in first
     ]
     return Markup("\n".join(rules))  # numbers and base64 only
+
+
+def _recognised(accuracy: float, images: int) -> str:
+    """A percentage of images as a number of them: of few images, one is many points."""
+    return f"{round(accuracy * images / 100):,} of {images:,}"
 
 
 def _percent(value: float) -> str:

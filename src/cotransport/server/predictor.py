@@ -82,7 +82,7 @@ class CurrentVersion:
         predictor = Predictor(*restored(store.read(record.number)))
         threshold = None
         with suppress(ModelError):
-            threshold = answer_threshold(self._model, AT_LEAST, record.number)
+            threshold = answer_threshold(self._model, AT_LEAST, record.number).probability
         return LoadedVersion(record, predictor, threshold)
 
 

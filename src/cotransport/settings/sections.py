@@ -49,6 +49,8 @@ class Data(Settings):
     """Share of each class that is held out for testing. Used only if the source has no test images."""
     follow_links: bool = False
     """Local folders: whether symbolic links, and file paths in a Hugging Face data set, may lead out of the folder."""
+    nested: bool = False
+    """Folders with a subfolder per class: whether all images of the classes may be in folders below these."""
     validation: Share | None = None
     """If set, this share of each class's training images is used for evaluation, and the test images are not used."""
     test_images: Positive | None = None

@@ -1,4 +1,4 @@
-"""A classifier in a notebook."""
+"""A classifier in a notebook, and when it is printed."""
 
 from __future__ import annotations
 
@@ -53,6 +53,14 @@ def test_after_learning_it_says_what_is_known() -> None:
         "exemplars": "12 (at most: 4 of each class)",
         "held out": "6 images",
     }
+
+
+def test_it_is_printed_with_what_it_knows() -> None:
+    clf = classifier("coil")
+    assert str(clf) == repr(clf)
+    lines = str(clf.learn(blobs(2, 8))).splitlines()
+    assert lines[:3] == ["IncrementalClassifier", "  classes: 2: class 0, class 1", "  tasks: 1, with 2 new classes"]
+    assert repr(clf).startswith("IncrementalClassifier(")
 
 
 def test_notebooks_show_it_instead_of_scikit_learns_diagram() -> None:

@@ -1,4 +1,4 @@
-"""What a classifier knows, as a small piece of HTML for notebooks."""
+"""What a classifier knows, as text and as a small piece of HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from cotransport.learner.state import State
 from cotransport.learner.wording import backbone_name, exemplar_budget
 from cotransport.system.text import visible
 
+NAME = "IncrementalClassifier"
 NAMED = 12
 """Classes, at most, that are named."""
 LONGEST = 200
@@ -17,13 +18,24 @@ LONGEST = 200
 _CELL = "text-align:left;vertical-align:top;padding:2px 12px 2px 0"
 
 
+def known_text(state: State, settings: LearnerSettings) -> str:
+    """What a classifier knows, with a line per fact."""
+    lines = [f"  {name}: {visible(text)}" for name, text in _known(state, settings).items()]
+    return "\n".join([NAME, *lines])
+
+
 def known_html(state: State, settings: LearnerSettings) -> str:
+    """What a classifier knows, as a table."""
+    return _table(_known(state, settings))
+
+
+def _known(state: State, settings: LearnerSettings) -> dict[str, str]:
     """The classes, tasks, method, backbone and stored images of a classifier."""
     classes, tasks = state.classes, len(state.task_sizes)
     named = ", ".join(str(name) for name in classes[:NAMED]) + (", ..." if len(classes) > NAMED else "")
     size = f"{state.image_size} x {state.image_size} pixels"
     frozen = ", frozen" if settings.freeze_backbone else ""
-    rows = {
+    return {
         "classes": f"{len(classes):,}: {named}",
         "tasks": f"{tasks}, with {', '.join(str(count) for count in state.task_sizes)} new classes",
         "method": settings.method.title,
@@ -31,7 +43,6 @@ def known_html(state: State, settings: LearnerSettings) -> str:
         "exemplars": f"{len(state.memory):,} (at most: {exemplar_budget(settings)})",
         "held out": f"{len(state.held_out):,} images",
     }
-    return _table(rows)
 
 
 def new_html(chosen: Mapping[str, object]) -> str:
@@ -45,7 +56,7 @@ def _table(rows: Mapping[str, str]) -> str:
         f'<tr><th style="{_CELL}">{_safe(name)}</th><td style="{_CELL}">{_safe(text)}</td></tr>'
         for name, text in rows.items()
     )
-    return f"<div><strong>IncrementalClassifier</strong><table>{cells}</table></div>"
+    return f"<div><strong>{NAME}</strong><table>{cells}</table></div>"
 
 
 def _safe(text: str) -> str:
