@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from cotransport.server import lesson_queue
+from cotransport.server import lesson_process
 from cotransport.server.lesson_folder import LessonFolder
 from tests.server.helpers import connected, ended, images, lesson_form, wait_until
 
@@ -46,15 +46,15 @@ def learning(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Replace the process that learns by a script."""
 
     def replace(script: str) -> None:
-        monkeypatch.setattr(lesson_queue, "_START", HEAD + script)
+        monkeypatch.setattr(lesson_process, "_START", HEAD + script)
 
     return replace
 
 
-def teach(client: TestClient, **fields: bytes) -> str:
-    """Ask for a lesson of two images; returns its id."""
+def teach(client: TestClient, number: int = 0, **fields: bytes) -> str:
+    """Ask for a lesson of two images of a class; returns its id."""
     more = [(name, (None, value)) for name, value in fields.items()]
-    answer = client.post("/api/teach", files=[*lesson_form(images(1, 2)), *more])
+    answer = client.post("/api/teach", files=[*lesson_form(images(1, 2, first=number)), *more])
     assert answer.status_code == 202, answer.text
     return str(answer.json()["lesson"])
 
@@ -129,7 +129,7 @@ def test_a_lesson_whose_process_is_killed_again_and_again_fails_and_the_next_one
 ) -> None:
     learning("os.kill(os.getpid(), signal.SIGKILL) if len(attempts.read_text()) < 4 else finish()")
     with connected(tmp_path / "new") as client:
-        first, second = teach(client), teach(client)
+        first, second = teach(client), teach(client, 1)
         found = ended(client, first)
         assert (found["state"], found["error"]) == ("failed", "its process was killed 3 times")
         assert ended(client, second)["state"] == "done"
@@ -158,7 +158,7 @@ def test_the_model_is_not_changed_while_a_lesson_is_learned(learning: Any, model
 def test_lessons_of_a_server_that_ended_are_learned_by_the_next_one_in_order(learning: Any, tmp_path: Path) -> None:
     learning("wait_for('go'); finish()")
     with connected(tmp_path / "new") as client:
-        lessons = [teach(client) for _ in range(3)]
+        lessons = [teach(client, number) for number in range(3)]
         wait_until((tmp_path / "attempts").exists)
     assert [one.lesson.state for one in LessonFolder(tmp_path / "new").read()] == ["running", "queued", "queued"]
     (tmp_path / "go").touch()

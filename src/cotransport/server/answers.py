@@ -63,8 +63,8 @@ class TaughtClass(_Values):
 class Progress(_Values):
     """The progress of a running lesson."""
 
-    stage: Literal["starting", "reading", "trial", "features", "training"]
-    """`trial` is a short training that helps to choose the network."""
+    stage: Literal["waiting", "starting", "reading", "trial", "features", "training", "testing"]
+    """`waiting`: another command is changing the model. `trial`: a short training that helps to choose the network."""
     done: int = 0
     of: int = 0
     """Files, images or steps, whichever the stage counts; 0 if that is not known yet."""
