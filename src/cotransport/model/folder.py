@@ -137,9 +137,7 @@ class ModelFolder:
         if self.path.is_file():
             raise ModelError(f"{self.path}: a file, not a model folder. Give a folder made by `learn` or save")
         if not self.path.is_dir():
-            raise ModelError(
-                f"{self.path}: no such folder", hint=f"`cotransport learn {self.path} DATA` makes a model"
-            )
+            raise ModelError(f"{self.path}: no such folder", hint=f"`cotransport learn {self.path} DATA` makes a model")
         if not path.exists() and self.unfinished.is_dir():
             raise ModelError(f"{self.path}: its first lesson is not finished. Repeat the command to resume it")
         if not path.exists():

@@ -89,7 +89,7 @@ class LessonResult(_Values):
 
     version: int
     parent: int | None
-    """The previous version. A rollback to it undoes the lesson."""
+    """The previous version; null for a first lesson. A rollback to it, or to 0, undoes the lesson."""
     accuracy: float | None
     old_before: float | None
     """Accuracy on the classes that were known before the lesson."""
@@ -161,14 +161,16 @@ class RollbackRequest(_Values):
     """The version to go to."""
 
     to: int | None = None
-    """By default, the parent of the current version."""
+    """By default, the parent of the current version. 0 is the empty model, as before the first lesson."""
 
 
 class RollbackAnswer(_Values):
     """The version that was current, and the one that is now."""
 
     before: int
+    """0 if none was."""
     current: int
+    """0 if none is."""
 
 
 class RenameRequest(_Values):

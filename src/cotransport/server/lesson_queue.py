@@ -7,6 +7,7 @@ arguments and resumes from its checkpoint. If it was learned just before, its ve
 from __future__ import annotations
 
 import asyncio
+import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
@@ -168,6 +169,7 @@ class LessonQueue:
         self._progress = Progress(stage="starting")
         self._update(lesson_id, state="running")
         self._report(lesson_id, "started")
+        started = time.monotonic()
         try:
             outcome = await self._outcome(lesson_id)
         except Exception:  # a mistake of ours, after which the next lesson must still be learned
@@ -184,7 +186,7 @@ class LessonQueue:
             if outcome["state"] == "failed":
                 self._discard(lesson_id)
             self._update(lesson_id, **outcome)
-            self._report(lesson_id, self._in_words(lesson_id))
+            self._report(lesson_id, self._in_words(lesson_id, time.monotonic() - started))
 
     async def _outcome(self, lesson_id: str) -> dict[str, Any] | None:
         """How a lesson ends: its state, and its result or error. None if it is cancelled, or if the server stops."""
@@ -269,14 +271,12 @@ class LessonQueue:
         images = sum(one.images for one in classes)
         self._tell(f"lesson {lesson_id} ({names}; {images:,} {'image' if images == 1 else 'images'}): {what}")
 
-    def _in_words(self, lesson_id: str) -> str:
-        """How a lesson has ended."""
+    def _in_words(self, lesson_id: str, seconds: float) -> str:
+        """How a lesson has ended, this long after its start."""
         lesson = self._lessons[lesson_id].lesson
-        if lesson.result is None:
-            return f"{lesson.state}: {lesson.error}"
-        seconds = "" if lesson.result.seconds is None else f" in {lesson.result.seconds:.0f} s"
+        version = "" if lesson.result is None else f", version {lesson.result.version}"
         reason = "" if lesson.error is None else f": {lesson.error}"
-        return f"{lesson.state}{seconds}, version {lesson.result.version}{reason}"
+        return f"{lesson.state} after {seconds:.0f} s{version}{reason}"
 
 
 def _is_from(data: str, lesson_id: str) -> bool:

@@ -135,7 +135,7 @@ class Service:
     def gauges(self) -> dict[str, tuple[str, float]]:
         """Numbers that go up and down."""
         return {
-            "version": ("The current version; 0 before the first lesson.", self.current_number() or 0),
+            "version": ("The current version; 0 if there is none.", self.current_number() or 0),
             "lessons_waiting": ("Lessons waiting in the queue.", self.queue.waiting),
             "lesson_running": ("Whether a lesson is being learned.", int(self.queue.is_running)),
             "predictions_waiting": ("Requests waiting for a prediction.", self.batcher.waiting),
