@@ -48,6 +48,7 @@ class LessonProcess:
         if options.max_forgetting is not None:
             self._words += ["--max-forgetting", str(options.max_forgetting)]
         self._process: asyncio.subprocess.Process | None = None
+        self._is_stopped = False
 
     async def run(self, progress: Callable[[Progress], None], note: Callable[[str], None]) -> Ended:
         """Learn the lesson, or resume it.
@@ -71,6 +72,8 @@ class LessonProcess:
             limit=_LONGEST_LINE,
             start_new_session=True,  # an interrupt from the terminal is for the server
         )
+        if self._is_stopped:  # while it started
+            self.stop()
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         printed = asyncio.create_task(self._process.stdout.read())
@@ -91,6 +94,7 @@ class LessonProcess:
 
     def stop(self) -> None:
         """Let it save a checkpoint and end."""
+        self._is_stopped = True
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
