@@ -122,7 +122,7 @@ def test_differences_are_named(wanted: dict[str, Any], found: dict[str, Any], na
 
 
 def test_the_error_for_another_job_names_the_folder_the_differences_and_the_remedy() -> None:
-    error = jobs.difference_error(ModelError, Path("m"), "a lesson is not finished", ["data", "seed"], "Repeat it")
+    error = jobs.difference_error(ModelError, Path("m"), "a lesson is not finished", ["data", "seed"], hint="Repeat it")
     assert isinstance(error, ModelError)
     assert str(error) == "m: a lesson is not finished, and the new request differs in data, seed. Repeat it"
 

@@ -1,10 +1,17 @@
 """The errors that this package raises on purpose. Every message names the wrong file or field, and a remedy."""
 
+from __future__ import annotations
+
 
 class CotransportError(Exception):
     """Base class of these errors. `exit_code` is the exit code of the command."""
 
     exit_code = 2
+
+    def __init__(self, problem: str = "", *, hint: str = "") -> None:
+        """`hint` is a remedy on the command line. A server leaves it out, so `problem` must be clear without it."""
+        super().__init__(f"{problem}. {hint}" if hint else problem)
+        self.problem, self.hint = problem, hint
 
 
 class CotransportWarning(UserWarning):

@@ -94,7 +94,8 @@ class Job:
         if record.precision not in (None, processes.precision):
             raise ConfigError(
                 f"device.precision: {folder} was started in {record.precision} and would be resumed in "
-                f"{processes.precision}. Set it to {record.precision}, or start again with --overwrite"
+                f"{processes.precision}",
+                hint=f"Set it to {record.precision}, or start again with --overwrite",
             )
         self.folder, self.record = folder, record.model_copy(update={"precision": processes.precision})
         self._processes = processes
@@ -173,7 +174,7 @@ def locked(model: ModelFolder, processes: Processes) -> Iterator[None]:
 
 
 def difference_error(
-    kind: type[CotransportError], folder: Path, what: str, names: Sequence[str], remedy: str
+    kind: type[CotransportError], folder: Path, what: str, names: Sequence[str], *, hint: str
 ) -> CotransportError:
     """The error for an earlier job that differs from the new request in some settings."""
-    return kind(f"{folder}: {what}, and the new request differs in {', '.join(names)}. {remedy}")
+    return kind(f"{folder}: {what}, and the new request differs in {', '.join(names)}", hint=hint)

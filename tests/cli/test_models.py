@@ -427,6 +427,11 @@ def test_rollback_says_how_to_undo_it(model: Command) -> None:
     assert (code, "version 1 is current now; to undo: cotransport rollback model --to 2" in printed) == (0, True)
     assert "version 1 is current already" in model("rollback", "model", "--to", "1")[1]
     assert json.loads(model("rollback", "model", "--to", "2", "--json")[1]) == {"before": 1, "current": 2}
+    assert (
+        "the model is empty now; its versions are kept; to undo: cotransport rollback model --to 2"
+        in (model("rollback", "model", "--to", "0")[1])
+    )
+    assert model("rollback", "model", "--to", "2")[0] == 0
     code, printed = model("rollback", "model", "--to", "9")
     assert (code, "there is no version 9. Versions: 1, 2" in printed) == (2, True)
 

@@ -199,8 +199,9 @@ def test_events_are_lines_of_json_beside_the_result(command: Command, capsys: py
     result, lines = json.JSONDecoder().raw_decode(printed)
     events = [json.loads(line) for line in printed[lines:].splitlines() if line]
     assert (result["version"], result["parent"]) == (1, None)
-    assert {event["event"] for event in events} == {"job_started", "details", "training"}
-    assert NOTES[0] in events[0]["notes"][0]
+    assert {event["event"] for event in events} == {"reading", "job_started", "details", "training", "testing"}
+    assert (events[0]["event"], events[0]["done"], events[0]["seconds_left"]) == ("reading", 0, None)
+    assert next(event for event in events if event["event"] == "job_started")["notes"][0].startswith(NOTES[0])
     steps = [(event["step"], event["steps"]) for event in events if event["event"] == "training"]
     assert steps[0] == (0, steps[-1][1])
     assert steps[-1] == (6, 6)  # 36 images in batches of 16, twice

@@ -36,7 +36,7 @@ class Heard(NullListener):
         self.notes: list[str] = []
         self.passes: list[tuple[int, int]] = []
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, hint: str = "") -> None:
         self.notes.append(text)
 
     def features(self, done: int, images: int) -> None:

@@ -115,6 +115,18 @@ class TestRollback:
         with pytest.raises(ModelError, match="there is no version 7"):
             rollback(model, 7)
 
+    def test_version_0_is_the_model_before_its_first_lesson(self, model: Path, second: Path) -> None:
+        assert rollback(model, 0) == (2, 0)
+        facts = describe(model)
+        assert (facts["current"], facts["classes"], len(facts["versions"])) == (None, [], 2)
+        with pytest.raises(ModelError, match="no version is current"):
+            rollback(model)
+        started = learn(model, second)
+        assert (started.version, started.parent) == (3, None)
+        assert describe(model)["classes"] == ["class 2", "class 3"]
+        assert rollback(model, 0) == (3, 0)
+        assert rollback(model, 2) == (0, 2)
+
     def test_makes_no_lock_where_there_is_no_model(self, tmp_path: Path) -> None:
         (tmp_path / "photos").mkdir()
         with pytest.raises(ModelError, match="not a model"):

@@ -128,7 +128,9 @@ class TestRemove:
     def test_the_last_class_stays(self, beginner: Path) -> None:
         remove(beginner, "class 0")
         assert (IncrementalClassifier.load(beginner).predict(TEST) == "class 1").all()
-        with pytest.raises(ConfigError, match=r"the only class of this model\. To remove it, delete the folder"):
+        with pytest.raises(
+            ConfigError, match=r"the only class of this model\. To empty the model, roll back to version 0"
+        ):
             remove(beginner, "class 1")
 
     def test_an_unfinished_lesson_comes_first(self, beginner: Path, second: Path) -> None:

@@ -74,7 +74,7 @@ class TestFit:
             def __init__(self) -> None:
                 self.heard: list[str] = []
 
-            def note(self, text: str) -> None:
+            def note(self, text: str, hint: str = "") -> None:
                 self.heard.append(text)
 
         images = write_wide(tmp_path / "wide", ["red", "green"], 70)

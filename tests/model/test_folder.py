@@ -185,7 +185,7 @@ class TestVersions:
     def test_damage_is_found_and_another_version_is_offered(self, how: str, small: Path) -> None:
         folder = ModelFolder(small)
         damage(small / "versions" / "0002" / "model.json", how)
-        with pytest.raises(ModelError, match=r"0002/model\.json: .*or go to another version with `rollback`"):
+        with pytest.raises(ModelError, match=r"0002/model\.json: .*or roll back to another version"):
             folder.facts(folder.manifest().version(2))
         assert folder.facts(folder.manifest().version(1)).classes == ("class 0",)
 

@@ -27,9 +27,9 @@ LONGEST_SECONDS = 120.0
 
 
 @contextmanager
-def connected(model: Path) -> Iterator[TestClient]:
+def connected(model: Path, tell: Callable[[str], None] = lambda _: None) -> Iterator[TestClient]:
     """A client of a server inside this process, with the token."""
-    with TestClient(make_app(model, TOKEN), base_url="http://127.0.0.1:8000", headers=BEARER) as client:
+    with TestClient(make_app(model, TOKEN, tell=tell), base_url="http://127.0.0.1:8000", headers=BEARER) as client:
         yield client
 
 

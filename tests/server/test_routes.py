@@ -20,6 +20,7 @@ from tests.data.test_decoding import png_of
 from tests.server.helpers import form, images, lesson_form, upload
 
 PIXELS = "more than the 50,000,000 pixels allowed. Scale it down"
+EXTEND = ("known_classes", (None, b"extend"))
 PHOTOS = [file for files in images(4, 2).values() for file in files]
 
 
@@ -145,9 +146,9 @@ def test_a_lesson_needs_a_class_and_images(empty: TestClient, model: Path) -> No
 def test_files_belong_to_one_class_to_the_class_before_them_or_to_one_each(empty: TestClient, tmp_path: Path) -> None:
     first, second, third = PHOTOS[:3]
     one = empty.post("/api/teach", files=[*upload([first]), *form(("cat", [second]))])
-    several = empty.post("/api/teach", files=form(("cat", [first]), ("dog", [second, third])))
+    several = empty.post("/api/teach", files=[*form(("cat", [first]), ("dog", [second, third])), EXTEND])
     paired = empty.post(
-        "/api/teach", files=[*form(("cat", []), ("dog", []), ("cat", [])), *upload([first, second, third])]
+        "/api/teach", files=[*form(("cat", []), ("dog", []), ("cat", [])), *upload([first, second, third]), EXTEND]
     )
     assert [answer.status_code for answer in (one, several, paired)] == [202] * 3
     taught = [lesson["classes"] for lesson in empty.get("/api/lessons").json()]
@@ -165,7 +166,44 @@ def test_known_classes_are_extended_only_on_request(client: TestClient) -> None:
     refused = client.post("/api/teach", files=parts)
     assert refused.status_code == 409
     assert "'class 1' is known already" in refused.json()["error"]
-    assert client.post("/api/teach", files=[*parts, ("known_classes", (None, b"extend"))]).status_code == 202
+    assert client.post("/api/teach", files=[*parts, EXTEND]).status_code == 202
+
+
+@pytest.mark.usefixtures("queue_only")
+def test_a_class_that_a_lesson_is_about_to_teach_is_extended_only_on_request(empty: TestClient) -> None:
+    parts = form(("cat", PHOTOS[:2]))
+    lesson = empty.post("/api/teach", files=parts).json()["lesson"]
+    refused = empty.post("/api/teach", files=form(("dog", PHOTOS[2:3]), ("cat", PHOTOS[3:4])))
+    assert refused.status_code == 409
+    assert refused.json()["error"].startswith("another lesson is about to teach 'cat'. Choose another name")
+    assert empty.post("/api/teach", files=[*parts, EXTEND]).status_code == 202
+    for one in (lesson, empty.get("/api/lessons").json()[1]["id"]):
+        empty.delete(f"/api/lessons/{one}")
+    assert empty.post("/api/teach", files=parts).status_code == 202
+
+
+def test_the_first_lesson_can_be_undone(client: TestClient) -> None:
+    client.post("/api/rollback", json={"to": 1})
+    assert client.post("/api/rollback", json={"to": 0}).json() == {"before": 1, "current": 0}
+    assert client.get("/api/classes").json() == []
+    assert [one["current"] for one in client.get("/api/versions").json()] == [False, False]
+    assert client.post("/api/predict", files=upload(PHOTOS[:1])).status_code == 409
+    assert client.post("/api/rename", json={"name": "class 0", "to": "other"}).status_code == 409
+    assert client.post("/api/rollback", json={"to": 2}).json() == {"before": 0, "current": 2}
+    assert len(client.get("/api/classes").json()) == 4
+
+
+def test_no_answer_names_an_option_of_the_command(client: TestClient, model: Path) -> None:
+    client.post("/api/rollback", json={"to": 1})
+    answers = [client.post("/api/rollback"), client.post("/api/remove", json={"name": "class 9"})]
+    (model / "unfinished").mkdir()
+    answers.append(client.post("/api/rename", json={"name": "class 0", "to": "other"}))
+    assert [answer.status_code for answer in answers] == [409, 400, 409]
+    assert [answer.json()["error"].partition(":")[2] for answer in (answers[0], answers[2])] == [
+        " version 1 is the first one. To empty the model, roll back to version 0",
+        " a lesson is not finished, and nothing else may change the model until it is",
+    ]
+    assert not [answer.text for answer in answers if "--" in answer.text]
 
 
 @pytest.mark.usefixtures("queue_only")

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from cotransport.training.time_left import PassTimeLeft
+
 if TYPE_CHECKING:
     from cotransport.training.progress import TrainingProgress
 
@@ -30,6 +32,9 @@ def write_event(kind: str, **values: Any) -> None:  # noqa: ANN401 (any JSON)
 class EventListener:
     """Writes everything it hears as events."""
 
+    def __init__(self) -> None:
+        self._reading, self._features = PassTimeLeft(), PassTimeLeft()
+
     def planned(self, jobs: int, kept: Sequence[str]) -> None:
         """`jobs` jobs will run. Those named in `kept` were finished earlier and are kept."""
         write_event("planned", jobs=jobs, kept=list(kept))
@@ -42,9 +47,9 @@ class EventListener:
         """The training of a task has made progress."""
         write_event("training", **asdict(progress))
 
-    def note(self, text: str) -> None:
-        """Something that the user should know."""
-        write_event("note", text=text)
+    def note(self, text: str, hint: str = "") -> None:
+        """Something that the user should know. `hint` is what to do about it on the command line."""
+        write_event("note", text=text, hint=hint)
 
     def details(self, text: str) -> None:
         """Something for a user who wants to know more."""
@@ -56,11 +61,15 @@ class EventListener:
 
     def reading(self, done: int, files: int) -> None:
         """The first pass over a folder of images has seen `done` of `files` files."""
-        write_event("reading", done=done, files=files)
+        write_event("reading", done=done, files=files, seconds_left=self._reading.update(done, files))
 
     def features(self, done: int, images: int) -> None:
         """A fixed backbone has seen `done` of `images` images."""
-        write_event("features", done=done, images=images)
+        write_event("features", done=done, images=images, seconds_left=self._features.update(done, images))
+
+    def testing(self) -> None:
+        """A lesson is learned, and the held-out images are predicted."""
+        write_event("testing")
 
     def task_done(self, summary: str, details: str) -> None:
         """A task is learned and evaluated."""

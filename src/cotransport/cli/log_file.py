@@ -79,10 +79,10 @@ class LoggingListener:
             self._log.write(f"task {progress.task + 1} {_in_words(progress)}")
         self._listener.training(progress)
 
-    def note(self, text: str) -> None:
-        """Something that the user should know."""
-        self._log.write(text)
-        self._listener.note(text)
+    def note(self, text: str, hint: str = "") -> None:
+        """Something that the user should know. `hint` is what to do about it on the command line."""
+        self._log.write(f"{text}; {hint}" if hint else text)
+        self._listener.note(text, hint)
 
     def details(self, text: str) -> None:
         """Something for a user who wants to know more."""
@@ -106,6 +106,10 @@ class LoggingListener:
         if done == images:
             self._log.write(f"computed the features of {images:,} images")
         self._listener.features(done, images)
+
+    def testing(self) -> None:
+        """A lesson is learned, and the held-out images are predicted."""
+        self._listener.testing()
 
     def task_done(self, summary: str, details: str) -> None:
         """A task is learned and evaluated."""

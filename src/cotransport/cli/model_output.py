@@ -85,17 +85,7 @@ def show_outcome(model: Path, outcome: LessonOutcome, seconds: float, *, as_json
     """Print the outcome of a lesson that took some seconds."""
     report = outcome.report
     if as_json:
-        values = report.model_dump(mode="json", by_alias=True)  # as in `metrics.json`
-        print_json(
-            {
-                "version": outcome.version,
-                "parent": outcome.parent,
-                "promoted": outcome.refused is None,
-                "refused": outcome.refused,
-                "already": outcome.already,
-                **values,
-            }
-        )
+        print_json(outcome.plain())
         return
     if outcome.already and outcome.refused is None:
         done = "it is current now" if outcome.promoted else "nothing to do"

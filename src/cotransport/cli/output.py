@@ -20,6 +20,7 @@ from rich.text import Text
 from cotransport.cli.console import FLAG, err, out
 from cotransport.cli.events import EventListener, write_event
 from cotransport.cli.log_file import LogFile, LoggingListener
+from cotransport.errors import CotransportError
 from cotransport.system.text import markup
 from cotransport.version import __version__
 
@@ -131,14 +132,15 @@ def session() -> Iterator[None]:
 def note(text: str) -> None:
     """Print a remark to standard error, unless the command is quiet. `text` may have markup."""
     if _State.events:
-        write_event("note", text=Text.from_markup(text).plain)
+        write_event("note", text=Text.from_markup(text).plain, hint="")
     (err.write_log if _State.quiet else err.print)(text, soft_wrap=True)
 
 
 def show_error(error: object) -> None:
     """Print why a command failed."""
     if _State.events:
-        write_event("error", text=str(error))
+        text, hint = (error.problem, error.hint) if isinstance(error, CotransportError) else (str(error), "")
+        write_event("error", text=text, hint=hint)
     (err.write_log if _State.events else err.print)(f"[bold red]error:[/] {markup(error)}", soft_wrap=True)
 
 

@@ -93,10 +93,15 @@ def _lost_points(version: Mapping[str, Any]) -> str:
 )
 def rollback(
     model: Model,
-    to: Annotated[int | None, typer.Option(help="A version.", show_default="the parent of the current one")] = None,
+    to: Annotated[
+        int | None, typer.Option(help="A version; 0 is the empty model.", show_default="the parent of the current one")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make another version current. No version is removed."""
+    """Make another version current. No version is removed.
+
+    If no version is current (`--to 0`), the next lesson starts from nothing.
+    """
     from cotransport.lessons.information import rollback as go_back
 
     before, now = go_back(model, to)
@@ -106,7 +111,8 @@ def rollback(
     if before == now:
         out.print(f"version {now} is current already")
         return
-    out.print(f"version {now} is current now; to undo: {rollback_command(model, before)}", soft_wrap=True)
+    what = f"version {now} is current now" if now else "the model is empty now; its versions are kept"
+    out.print(f"{what}; to undo: {rollback_command(model, before)}", soft_wrap=True)
 
 
 @app.command(epilog="Example: [bold]cotransport rename model tabby 'tabby cat'[/]")

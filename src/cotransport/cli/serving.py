@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -49,4 +50,7 @@ def serve(
         print(address, flush=True)
         err.print(f"serving {markup(model)}; press Ctrl-C to stop", style="dim", soft_wrap=True)
 
-    serve_model(model, host, port, token or None, started)
+    def tell(line: str) -> None:
+        err.print(f"[dim]{datetime.now():%H:%M:%S}[/] {markup(line)}", soft_wrap=True, highlight=False)
+
+    serve_model(model, host, port, token or None, started, tell)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,12 +27,16 @@ NAMED = 3
 _CHUNK = 256
 
 
-def without_copies(images: Splits) -> Splits:
+def without_copies(images: Splits, on_progress: Callable[[int, int], None] = lambda done, files: None) -> Splits:
     """The same images, each once. A copy of a test image is left out of the training images.
 
     Warns of images that are in two classes. The first one is kept.
+
+    on_progress : called with the number of images that were seen, and the number of all images.
     """
-    by_pixels = sum(len(part) for part in images if part is not None) <= MOST_DECODED
+    total, done = sum(len(part) for part in images if part is not None), 0
+    by_pixels = total <= MOST_DECODED
+    on_progress(0, total)
     seen: dict[bytes, list[_Place]] = {}
     contradictions: list[tuple[str, str]] = []
     copies = 0
@@ -43,6 +47,9 @@ def without_copies(images: Splits) -> Splits:
             continue
         kept: list[int] = []
         for index, digest in enumerate(_digests(part.images, by_pixels=by_pixels)):
+            done += 1
+            if done % _CHUNK == 0 or done == total:
+                on_progress(done, total)
             place, alike = _Place(part, index), seen.setdefault(digest, [])
             twin = next((one for one in alike if one.is_same(place)), None)
             if twin is None:

@@ -86,15 +86,19 @@ class ProgressFile:
         )
         self._listener.training(progress)
 
+    def testing(self) -> None:
+        """A lesson is learned, and the held-out images are predicted."""
+        self._listener.testing()
+
     def task_done(self, summary: str, details: str) -> None:
         """A task is learned and evaluated."""
         self._time_left.task_done()
         self._update(result=summary, learned=self._time_left.task, at_once=True)
         self._listener.task_done(summary, details)
 
-    def note(self, text: str) -> None:
-        """Something that the user should know."""
-        self._listener.note(text)
+    def note(self, text: str, hint: str = "") -> None:
+        """Something that the user should know. `hint` is what to do about it on the command line."""
+        self._listener.note(text, hint)
 
     def details(self, text: str) -> None:
         """Something for a user who wants to know more."""

@@ -442,7 +442,7 @@ def _check_request(recipe: Recipe, one: Run, earlier: Mapping[str, Any], folder:
     names = jobs.differences(wanted, with_new_settings(earlier))
     if names:
         raise jobs.difference_error(
-            RunError, folder, "has a run of another recipe", names, "Choose another --out, or use --overwrite"
+            RunError, folder, "has a run of another recipe", names, hint="Choose another --out, or use --overwrite"
         )
 
 

@@ -79,9 +79,9 @@ def _next_state(
     new, task = len(data.classes) - len(known), len(sizes)
     if method.needs_fixed_features and not settings.freeze_backbone:
         raise ConfigError(
-            f"method: {method.title} keeps sums of features and no images, so the backbone must not change. Choose a "
-            f"pretrained one ({', '.join(PRETRAINED_NAMES)}, timm:NAME, ...) and freeze it: freeze_backbone, or learn "
-            "--freeze. To train the backbone, start a new model with another method"
+            f"method: {method.title} keeps sums of features and no images, so the backbone must not change",
+            hint=f"Choose a pretrained one ({', '.join(PRETRAINED_NAMES)}, timm:NAME, ...) and freeze it: "
+            "freeze_backbone, or learn --freeze. To train the backbone, start a new model with another method",
         )
     if method.needs_exemplars:
         _check_exemplars(method, settings.memory, memory, data)
@@ -131,8 +131,8 @@ def check_new_classes(classes: Sequence[Label], known: Sequence[Label]) -> None:
         more = f" and {len(both) - NAMED} more" if len(both) > NAMED else ""
         them = "it" if len(both) == 1 else "them"
         raise DataError(
-            f"{'class' if len(both) == 1 else 'classes'} {', '.join(both[:NAMED])}{more}: known already. Leave {them} "
-            f"out, or add the images to {them} with known_classes='extend' (--known-classes extend)"
+            f"{'class' if len(both) == 1 else 'classes'} {', '.join(both[:NAMED])}{more}: known already",
+            hint=f"Leave {them} out, or add the images to {them} with known_classes='extend' (--known-classes extend)",
         )
 
 
@@ -154,14 +154,14 @@ def _check_exemplars(method: Method, allowed: Budget, memory: Memory, data: Labe
     needs = f"{method.title} with these settings needs an exemplar of every class"
     budget = method.budget(allowed)
     if budget is not None and not budget.quota(len(data.classes)):
-        raise ConfigError(f"memory: {needs}. Raise memory.total or memory.per_class (--memory)")
+        raise ConfigError(f"memory: {needs}", hint="Raise memory.total or memory.per_class (--memory)")
     counts = data.counts()
     without = [number for number, kept in enumerate(memory.exemplars) if not len(kept) and not counts[number]]
     if without:
         names = ", ".join(repr(data.classes[number]) for number in without)
         raise ConfigError(
-            f"memory: {needs}, and there is none of {names}. Give images of them too, with partial_fit or "
-            "--known-classes extend"
+            f"memory: {needs}, and there is none of {names}",
+            hint="Give images of them too, with partial_fit or --known-classes extend",
         )
 
 

@@ -63,8 +63,8 @@ def export(predictor: Predictor, path: AnyPath) -> None:
     state, means = predictor.state, predictor.class_means if predictor.uses_class_means else None
     if predictor.uses_class_means and means is None:
         raise ModelError(
-            "the nearest class mean needs an exemplar of every class, and some have none. Give images of them with "
-            "--known-classes extend"
+            "the nearest class mean needs an exemplar of every class, and some have none",
+            hint="Give images of them with --known-classes extend",
         )
     network, settings = state.network.frozen().cpu().float(), predictor.settings.prediction
     module = _Exported(

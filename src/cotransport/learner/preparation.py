@@ -16,7 +16,7 @@ from cotransport.learner.lesson_settings import lesson_fit, lesson_settings
 from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.state import State
 from cotransport.learner.suggestions import suggest
-from cotransport.learner.wording import unseen_note
+from cotransport.learner.wording import WHOLE_IMAGE, unseen_note
 from cotransport.settings.sections import Device
 from cotransport.training.feature_cache import FeatureCache, digests_of
 from cotransport.training.listener import Listener
@@ -62,7 +62,7 @@ def prepare(
     fit = lesson_fit(None if before is None else before[1], chosen)
     if before is None:
         if (unseen := unseen_note(divided.train.images, fit)) is not None:
-            listener.note(unseen)
+            listener.note(unseen, WHOLE_IMAGE)
         network = choose_network(divided.train, chosen, device, decided, is_gpu=is_gpu, listener=listener)
     else:
         network = later_network(before[1], before[0].image_size, chosen)

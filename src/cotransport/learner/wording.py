@@ -10,6 +10,7 @@ from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.suggestions import is_grey
 from cotransport.settings.sections import Fit
 
+WHOLE_IMAGE = "--fit pad or --fit stretch shows the whole image"
 WORTH_SAYING = 0.1
 """Share of an average image that is not seen, from which on a lesson says so."""
 
@@ -56,7 +57,7 @@ def unseen_note(images: Images, fit: Fit) -> str | None:
         return None
     return (
         f"about {100 * share:.0f} % of an average image lies outside its central square, where the network does not "
-        "look; --fit pad or --fit stretch shows the whole image"
+        "look"
     )
 
 

@@ -21,7 +21,8 @@ def open_lesson_source(data: str, image_size: int | None, options: LessonOptions
     """The source of labelled images that a user names. Raises an error if it has no classes."""
     if "image_size" in options.data:
         raise ConfigError(
-            "data.image_size: a model's image size never changes. Give it with --image-size when you create the model"
+            "data.image_size: a model's image size never changes",
+            hint="Give it with --image-size when you create the model",
         )
     if (Path(data) / MANIFEST).is_file():
         raise ConfigError(f"{data}: a model, not images. The command takes the model first: learn MODEL DATA")

@@ -8,7 +8,7 @@ from cotransport.errors import ConfigError, ModelError
 from cotransport.jobs import read_record
 from cotransport.lessons.records import read_report
 from cotransport.methods import make_method
-from cotransport.model.folder import ModelFolder
+from cotransport.model.folder import CHOOSE_VERSION, ModelFolder
 from cotransport.model.manifest import Facts
 from cotransport.settings.sections import Backbone
 from cotransport.settings.validation import validated
@@ -69,17 +69,23 @@ def describe(path: AnyPath) -> dict[str, Any]:
 
 
 def rollback(path: AnyPath, to: int | None = None) -> tuple[int, int]:
-    """Make another version current, by default the current one's parent; returns the numbers before and after."""
+    """Make another version current, by default the current one's parent; returns the numbers before and after.
+
+    Version 0 is the model before its first lesson: no version is current, and the next lesson starts from nothing.
+    """
     folder = ModelFolder(path)
     folder.manifest()  # raises an error before a lock is made in a folder that is not a model
     with folder.locked():
         manifest = folder.manifest()
-        current = manifest.current
-        if current is None:
-            raise ModelError(f"{path}: no version is current")
+        current = manifest.current or 0
+        if to is None and not current:
+            raise ModelError(f"{path}: no version is current", hint=CHOOSE_VERSION)
         target = manifest.version(current).parent if to is None else to
         if target is None:
-            raise ModelError(f"{path}: version {current} is the first one and has no parent. Choose another with --to")
+            raise ModelError(
+                f"{path}: version {current} is the first one. To empty the model, roll back to version 0",
+                hint="Use --to 0",
+            )
         folder.make_current(target)
     return current, target
 
@@ -105,14 +111,14 @@ def answer_threshold(path: AnyPath, at_least: float, version: int | None = None)
     if report is None or report.confidence is None:
         raise ModelError(
             f"{path}: this version has no record of its answers to held-out images, so no threshold can be set. Teach "
-            "it one more lesson with `cotransport learn`"
+            "it one more lesson"
         )
     confidence = report.confidence
     threshold = confidence.threshold(at_least)
     if threshold is None:
         raise ModelError(
-            f"{path}: no threshold makes {100 * at_least:g} % of the answers to the held-out images right. Give a "
-            "lower --at-least"
+            f"{path}: no threshold makes {100 * at_least:g} % of the answers to the held-out images right",
+            hint="Give a lower --at-least",
         )
     right, answers = confidence.count(threshold)
     return Threshold(threshold, len(confidence.right) + len(confidence.wrong), answers, right)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cotransport.errors import ConfigError, CotransportWarning, ModelError
 from cotransport.lessons.records import Confusion, LessonRecord, LessonReport, parse_report
-from cotransport.model.folder import IMAGES, METRICS, MODEL, TENSORS, WEIGHTS, ModelFolder
+from cotransport.model.folder import CHOOSE_VERSION, IMAGES, METRICS, MODEL, TENSORS, WEIGHTS, ModelFolder
 from cotransport.model.manifest import LONGEST_NAME
 from cotransport.system.files import AnyPath
 
@@ -92,7 +92,7 @@ def check(path: AnyPath) -> list[str]:
                 except ModelError as error:
                     problems[str(error)] = None
     if manifest.current is None:
-        problems[f"{path}: no version is current. Choose one with `cotransport rollback --to`"] = None
+        problems[f"{path}: no version is current. {CHOOSE_VERSION}"] = None
     return list(problems)
 
 
@@ -106,7 +106,8 @@ def changing(path: AnyPath) -> Iterator[ModelStore]:
     with store.locked():
         if store.unfinished.is_dir():
             raise ModelError(
-                f"{path}: a lesson is not finished. Repeat its command, or discard it with `learn --overwrite`"
+                f"{path}: a lesson is not finished, and nothing else may change the model until it is",
+                hint="Repeat its command, or discard it with `learn --overwrite`",
             )
         yield store
 

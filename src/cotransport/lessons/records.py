@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -10,7 +11,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from cotransport.errors import ModelError
 from cotransport.model.folder import ModelFolder
-from cotransport.model.manifest import VersionRecord
+from cotransport.model.manifest import Manifest, VersionRecord
 from cotransport.overview import Choice, Part
 
 CALIBRATION_PARTS = 10
@@ -199,6 +200,17 @@ class LessonOutcome(NamedTuple):
     promoted: bool = False
     """Whether the lesson made an existing version current."""
 
+    def plain(self) -> dict[str, Any]:
+        """The outcome as plain values, with those of the report as in `metrics.json`."""
+        return {
+            "version": self.version,
+            "parent": self.parent,
+            "promoted": self.refused is None,
+            "refused": self.refused,
+            "already": self.already,
+            **self.report.model_dump(mode="json", by_alias=True),
+        }
+
 
 class ChangedImages(NamedTuple):
     """Held-out images of the classes that were known before a lesson."""
@@ -234,6 +246,16 @@ def read_report(folder: ModelFolder, version: VersionRecord) -> LessonReport | N
     """A version's report; None if it was saved from Python, without a lesson."""
     metrics = folder.metrics(version)
     return parse_report(metrics, f"{folder.path}, version {version.number}") if metrics else None
+
+
+def lessons_of(folder: ModelFolder, manifest: Manifest) -> dict[int, LessonRecord]:
+    """The lessons by version. Versions that are damaged, or were saved from Python, have none."""
+    lessons: dict[int, LessonRecord] = {}
+    for version in manifest.versions:
+        with suppress(ModelError):
+            if (found := read_report(folder, version)) is not None:
+                lessons[version.number] = found.lesson
+    return lessons
 
 
 def parse_report(metrics: Mapping[str, Any], where: str) -> LessonReport:

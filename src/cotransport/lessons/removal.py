@@ -47,7 +47,7 @@ def remove(path: AnyPath, name: str, *, backbone: nn.Module | None = None, devic
         snapshot, current = store.read(), store.manifest().current
         label = known_class(name, snapshot.classes)
         if len(snapshot.classes) == 1:
-            raise ConfigError(f"{name!r}: the only class of this model. To remove it, delete the folder {path}")
+            raise ConfigError(f"{name!r}: the only class of this model. To empty the model, roll back to version 0")
         number = snapshot.classes.index(label)
         before, settings = restored(snapshot, backbone=backbone, device=device)
         after = _without_features(without_class(before, number))

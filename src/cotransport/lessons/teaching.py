@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,6 +35,7 @@ from cotransport.lessons.records import (
     LessonOutcome,
     LessonRecord,
     LessonReport,
+    lessons_of,
     read_report,
 )
 from cotransport.model.manifest import VersionRecord
@@ -140,20 +140,16 @@ def _image_size(store: ModelStore, options: LessonOptions) -> int | None:
 
 
 def _open_model(store: ModelStore, options: LessonOptions) -> _Model:
-    """The model in a folder, or an empty one. Damage is found now, not after the training."""
+    """The model in a folder, empty if no version is current. Damage is found now, not after the training."""
     if not store.exists:
         return _Model(store)
     manifest = store.manifest()
+    lessons = lessons_of(store, manifest)
     if manifest.current is None:
-        raise ModelError(f"{store.path}: no version is current. Choose one with `cotransport rollback --to`")
+        return _Model(store, manifest.versions, lessons=lessons)
     snapshot, report = store.read(manifest.current), read_report(store, manifest.version(manifest.current))
     _ = snapshot.memory.exemplars, snapshot.held_out.exemplars, store.stored_images(manifest)
     state, settings = restored(snapshot, device=options.device)
-    lessons: dict[int, LessonRecord] = {}
-    for version in manifest.versions:
-        with suppress(ModelError):  # a damaged version does not stop the current one from learning
-            if (found := read_report(store, version)) is not None:
-                lessons[version.number] = found.lesson
     return _Model(store, manifest.versions, manifest.current, snapshot, state, settings, report, lessons)
 
 
@@ -183,7 +179,7 @@ def _prepare(
 
     images : in their own size.
     """
-    images = without_copies(images)
+    images = without_copies(images, listener.reading)
     natural = fingerprint(images)
     same = unfinished is not None and unfinished.request.get("images") == natural
     prepared = prepare(
@@ -247,7 +243,7 @@ def _resume_or_start(store: ModelStore, record: JobRecord, *, overwrite: bool) -
                 store.path,
                 f"a lesson from {found.data} is not finished",
                 names,
-                "Repeat its command to resume it, or discard it with --overwrite",
+                hint="Repeat its command to resume it, or discard it with --overwrite",
             )
         message = f"{record.data}: the images have changed since this lesson was started, so it starts again"
         warnings.warn(message, CotransportWarning, stacklevel=2)
@@ -265,6 +261,7 @@ def _teach(
     listener.details(yaml_text({**settings.plain(), "device": settings.device.model_dump(mode="json")}))
     control, extend = job.control(0, listener.training, listener.features), options.known_classes == "extend"
     state = learned(model.state, lesson.train, settings, extend=extend, control=control, features=lesson.features)
+    listener.testing()
     state = with_held_out(state, lesson.test, settings)
     before = None if model.learner is None else Predictor(*model.learner)
     temperature = lesson.chosen.get("prediction", {}).get("temperature")

@@ -60,6 +60,8 @@ _OURS = {
     UNFINISHED: re.compile(r"\.?(job\.json|lesson\.json|training-.*\.safetensors)(\.part)?|\d+"),
 }
 """Names of the files and folders that a writer makes in each folder. `remove_unlisted` removes no others."""
+CHOOSE_VERSION = "Choose one with `cotransport rollback --to`"
+"""The remedy if no version is current."""
 RecordType = TypeVar("RecordType", bound=Record)
 
 
@@ -135,7 +137,7 @@ class ModelFolder:
         if self.path.is_file():
             raise ModelError(f"{self.path}: a file, not a model folder. Give a folder made by `learn` or save")
         if not self.path.is_dir():
-            raise ModelError(f"{self.path}: no such folder. `cotransport learn {self.path} DATA` makes a model")
+            raise ModelError(f"{self.path}: no such folder", hint=f"`cotransport learn {self.path} DATA` makes a model")
         if not path.exists() and self.unfinished.is_dir():
             raise ModelError(f"{self.path}: its first lesson is not finished. Repeat the command to resume it")
         if not path.exists():
@@ -187,8 +189,11 @@ class ModelFolder:
                 raise ModelError(f"{path}: damaged (its size differs). {self._remedy(path)}")
 
     def make_current(self, number: int) -> None:
-        """Make a version current, even if it was refused. Needs `locked`."""
+        """Make a version current, even if it was refused; 0 makes none current. Needs `locked`."""
         manifest = self.manifest()
+        if not number:
+            self.replace_manifest(manifest.model_copy(update={"current": None}))
+            return
         version = manifest.version(number)
         for name in (WEIGHTS, MODEL, METRICS):
             self.checked(version, name)
@@ -251,7 +256,7 @@ class ModelFolder:
             raise ModelError(f"{path}: damaged or changed (its checksum differs). {self._remedy(path)}")
 
     def _remedy(self, path: Path) -> str:
-        other = ", or go to another version with `rollback`" if path.parent.parent.name == VERSIONS else ""
+        other = ", or roll back to another version" if path.parent.parent.name == VERSIONS else ""
         return f"Restore it from a backup{other}"
 
     def _json(self, path: Path) -> Any:  # noqa: ANN401

@@ -17,7 +17,17 @@ from cotransport.data.decoding import Encoded
 from cotransport.data.loading import decode_squares, fits_memory
 from cotransport.data.memory import Memory
 from cotransport.errors import ModelError
-from cotransport.model.folder import IMAGES, METRICS, MODEL, TENSORS, VERSIONS, WEIGHTS, ModelFolder, file_record
+from cotransport.model.folder import (
+    CHOOSE_VERSION,
+    IMAGES,
+    METRICS,
+    MODEL,
+    TENSORS,
+    VERSIONS,
+    WEIGHTS,
+    ModelFolder,
+    file_record,
+)
 from cotransport.model.manifest import (
     MOST_VERSIONS,
     FileRecord,
@@ -48,7 +58,7 @@ class ModelStore(ModelFolder):
         manifest = self.manifest()
         wanted = manifest.current if number is None else number
         if wanted is None:
-            raise ModelError(f"{self.path}: no version is current. Choose one with `cotransport rollback --to`")
+            raise ModelError(f"{self.path}: no version is current", hint=CHOOSE_VERSION)
         version = manifest.version(wanted)
         weights, model = self.checked(version, WEIGHTS), self.model(version)
         metrics = self.metrics(version)

@@ -63,8 +63,8 @@ class TaughtClass(_Values):
 class Progress(_Values):
     """The progress of a running lesson."""
 
-    stage: Literal["starting", "reading", "trial", "features", "training"]
-    """`trial` is a short training that helps to choose the network."""
+    stage: Literal["waiting", "starting", "reading", "trial", "features", "training", "testing"]
+    """`waiting`: another command is changing the model. `trial`: a short training that helps to choose the network."""
     done: int = 0
     of: int = 0
     """Files, images or steps, whichever the stage counts; 0 if that is not known yet."""
@@ -89,7 +89,7 @@ class LessonResult(_Values):
 
     version: int
     parent: int | None
-    """The previous version. A rollback to it undoes the lesson."""
+    """The previous version; null for a first lesson. A rollback to it, or to 0, undoes the lesson."""
     accuracy: float | None
     old_before: float | None
     """Accuracy on the classes that were known before the lesson."""
@@ -161,14 +161,16 @@ class RollbackRequest(_Values):
     """The version to go to."""
 
     to: int | None = None
-    """By default, the parent of the current version."""
+    """By default, the parent of the current version. 0 is the empty model, as before the first lesson."""
 
 
 class RollbackAnswer(_Values):
     """The version that was current, and the one that is now."""
 
     before: int
+    """0 if none was."""
     current: int
+    """0 if none is."""
 
 
 class RenameRequest(_Values):

@@ -47,13 +47,17 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
 """Method, path and function of every route."""
 
 
-def make_app(model: Path, token: str, host: str = "127.0.0.1") -> ASGIApp:
-    """The application for a model. `host` is the address that it listens on."""
+def make_app(model: Path, token: str, host: str = "127.0.0.1", tell: Callable[[str], None] = lambda _: None) -> ASGIApp:
+    """The application for a model.
+
+    host : the address that it listens on.
+    tell : is called with a line about every step of a lesson.
+    """
     model = model.resolve()
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        service = Service(model)
+        service = Service(model, tell)
         app.state.service = service
         async with service.running():
             yield

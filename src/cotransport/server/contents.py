@@ -8,6 +8,7 @@ from threading import Lock
 
 from cotransport.lessons.information import describe
 from cotransport.lessons.inspection import inspect
+from cotransport.model.folder import ModelFolder
 from cotransport.overview import Overview, Picture, Related
 from cotransport.server.answers import KnownClass, Share, Version
 from cotransport.server.predictor import CurrentVersion
@@ -26,15 +27,16 @@ class Contents:
         self._gathering = Lock()
 
     def classes(self, *, pictures: bool) -> list[KnownClass]:
-        """The classes of the current version, in order of arrival; none before the first lesson."""
+        """The classes of the current version, in order of arrival; none if no version is current."""
         with self._gathering:
             seen = self._signature()
-            if seen is None:
-                return []
-            if self._overview is None or seen != self._seen:
-                self._overview = inspect(self._model)
+            if seen != self._seen:
+                has_version = seen is not None and ModelFolder(self._model).manifest().current is not None
+                self._overview = inspect(self._model) if has_version else None
                 self._seen = seen
             overview = self._overview
+        if overview is None:
+            return []
 
         def named(related: tuple[Related, ...]) -> list[Share]:
             return [Share(name=overview.classes[one.number].name, share=one.share) for one in related]

@@ -8,6 +8,8 @@ from starlette.responses import JSONResponse
 
 from cotransport.errors import ConfigError, CotransportError, DataError, ModelError
 
+UNEXPECTED = "internal error; the server's log has the details"
+
 
 class RefusedError(Exception):
     """A request is refused, with this status."""
@@ -41,7 +43,7 @@ async def own_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, CotransportError)
     status = 409 if isinstance(error, ModelError) else 400 if isinstance(error, ConfigError | DataError) else 500
     model = request.app.state.service.model
-    return JSONResponse({"error": without_paths(str(error), str(model), str(model.parent))}, status)
+    return JSONResponse({"error": without_paths(error.problem, str(model), str(model.parent))}, status)
 
 
 async def http_error(request: Request, error: Exception) -> JSONResponse:
@@ -52,4 +54,4 @@ async def http_error(request: Request, error: Exception) -> JSONResponse:
 
 async def unexpected(request: Request, error: Exception) -> JSONResponse:
     """The answer to an unexpected error. Its stack trace goes only to the server's log."""
-    return JSONResponse({"error": "internal error; the server's log has the details"}, 500)
+    return JSONResponse({"error": UNEXPECTED}, 500)

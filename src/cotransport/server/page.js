@@ -5,7 +5,7 @@ const SHOWN_CLASSES = 3, SHOWN_ANSWERS = 12, SHOWN_THUMBNAILS = 24, ASKED_AT_ONC
 const byId = (id) => document.getElementById(id);
 
 let token = takeToken();
-let version = null, known = [], busy = false;
+let version = null, known = [], coming = [], busy = false;
 
 // The token arrives in the address once. It is kept for this tab only, and removed from the address and the history.
 function takeToken() {
@@ -70,9 +70,17 @@ const post = async (path, values) =>
 
 // Run a button's action. Errors are shown, and the button cannot be pressed twice.
 async function doing(button, work) {
-  button.disabled = true;
+  if (button.ariaDisabled === "true") return;  // a disabled button would lose the focus
+  button.ariaDisabled = "true";
   complain(null);
-  try { return await work(); } catch (error) { complain(error); return undefined; } finally { button.disabled = false; }
+  try { await work(); } catch (error) { complain(error); } finally { button.ariaDisabled = null; }
+}
+
+// Replace the items of a list. The focus stays where it was, or goes to the heading if its item is gone.
+function replace(list, items, heading) {
+  const focused = list.contains(document.activeElement) ? document.activeElement : null;
+  list.replaceChildren(...items);
+  if (focused) (focused.isConnected ? focused : byId(heading)).focus();
 }
 
 // --- signing in --------------------------------------------------------------------------------------------------
@@ -172,7 +180,7 @@ function addRow() {
   input.accept = "image/*,.heic,.heif";
   const strip = element("div", { class: "strip" });
   const count = element("p", { class: "soft", role: "status" }, "no photographs yet");
-  const hint = element("p", { class: "soft", hidden: true }, "The model knows this class already. These photographs are added to it.");
+  const hint = element("p", { class: "soft", role: "status" });
   const camera = element("button", { type: "button", onclick: () => openCamera(row.add) }, "Use the camera");
   const place = element("div", { class: "drop" }, input, element("label", { class: "button", htmlFor: input.id }, "Choose photographs"), camera, count);
   const remove = element("button", { type: "button", class: "plain", onclick: () => removeRow(row) }, "Leave this class out");
@@ -182,7 +190,12 @@ function addRow() {
     for (const file of files.slice(0, Math.max(0, SHOWN_THUMBNAILS - strip.children.length))) strip.append(picture(file, ""));
     count.textContent = plural(row.files.length, "photograph");
   };
-  name.addEventListener("input", () => { hint.hidden = !known.includes(name.value.trim()); });
+  row.update = () => {
+    const typed = name.value.trim();
+    hint.textContent = known.includes(typed) ? "The model knows this class already. These photographs are added to it."
+      : coming.includes(typed) ? "A lesson is about to teach this class. These photographs are added to it." : "";
+  };
+  name.addEventListener("input", row.update);
   row.element = element("li", {}, element("label", { htmlFor: name.id }, "Name of the class"), name, hint, place, strip, remove);
   accept(place, input, row.add);
   row.remove = remove;
@@ -213,7 +226,7 @@ byId("teach-form").addEventListener("submit", (event) => {
       form.append("class", name);
       for (const file of row.files) form.append("files", file);
     }
-    if (sent.some((row) => known.includes(row.name.value.trim()))) form.append("known_classes", "extend");
+    if (sent.some((row) => [...known, ...coming].includes(row.name.value.trim()))) form.append("known_classes", "extend");
     if (byId("forgetting").value) form.append("max_forgetting", byId("forgetting").value);
     rows = [];
     byId("rows").replaceChildren();
@@ -265,12 +278,14 @@ document.querySelector("[data-camera=ask]").addEventListener("click", () => open
 // --- lessons -----------------------------------------------------------------------------------------------------
 
 const STAGES = {
-  starting: "starting", reading: "reading the photographs", trial: "trying networks", features: "looking at the photographs",
-  training: "learning",
+  waiting: "waiting for another command that changes the model", starting: "starting", reading: "reading the photographs",
+  trial: "trying a network", features: "looking at the photographs", training: "learning", testing: "testing what it has learned",
 };
 const CHIPS = { queued: ["waiting", ""], running: ["learning", "now"], done: ["learned", "good"], refused: ["refused", "bad"], failed: ["failed", "bad"] };
 
 function showLessons(lessons) {
+  coming = lessons.filter((one) => one.state === "queued" || one.state === "running").flatMap((one) => one.classes.map((taught) => taught.name));
+  for (const row of rows) row.update();
   byId("lessons-section").hidden = !lessons.length;
   const list = byId("lessons"), before = new Map([...list.children].map((item) => [item.dataset.id, item]));
   const items = [...lessons].reverse().map((lesson) => {
@@ -282,7 +297,7 @@ function showLessons(lessons) {
     updateProgress(item, lesson);
     return item;
   });
-  if (items.length !== list.children.length || items.some((item, place) => list.children[place] !== item)) list.replaceChildren(...items);
+  if (items.length !== list.children.length || items.some((item, place) => list.children[place] !== item)) replace(list, items, lessons.length ? "lessons-title" : "classes-title");
 }
 
 const title = (lesson) => listed(lesson.classes.map((one) => one.name));
@@ -301,10 +316,14 @@ function showLesson(lesson) {
   } else {
     if (lesson.result) item.append(...outcome(lesson.result));
     if (lesson.error) item.append(element("p", { class: "bad" }, lesson.error));
+    if (lesson.notes.length) {
+      const notes = element("ul", { class: "soft" }, ...lesson.notes.map((note) => element("li", {}, note)));
+      item.append(element("details", {}, element("summary", {}, "How it was learned"), notes));
+    }
     if (lesson.state === "done") {
       button("Keep", dismiss, true);
-      if (lesson.result.parent !== null && lesson.result.version === version) {
-        button("Undo", async () => { await post("api/rollback", { to: lesson.result.parent }); await dismiss(); say("The lesson is undone"); });
+      if (lesson.result.version === version) {
+        button("Undo", async () => { await post("api/rollback", { to: lesson.result.parent ?? 0 }); await dismiss(); say("The lesson is undone"); });
       }
     } else {
       if (lesson.state === "refused") button("Use it anyway", async () => { await post("api/rollback", { to: lesson.result.version }); await dismiss(); });
@@ -319,9 +338,10 @@ function updateProgress(item, lesson) {
   const bar = item.querySelector("progress"), words = item.querySelector(".stage");
   if (!bar || !lesson.progress) return;
   const { stage, done, of, seconds_left: left } = lesson.progress;
-  if (of) { bar.max = of; bar.value = done; } else bar.removeAttribute("value");
-  const time = left === null ? "" : left < 1.5 ? ", almost done" : left < 100 ? `, about ${Math.ceil(left)} s left` : `, about ${Math.ceil(left / 60)} min left`;
-  words.textContent = STAGES[stage] + time;
+  if (of && done) { bar.max = of; bar.value = done; } else bar.removeAttribute("value");
+  const time = left === null || (stage !== "training" && left < 1.5) ? "" : left < 1.5 ? ", almost done" : left < 100 ? `, about ${Math.ceil(left)} s left` : `, about ${Math.ceil(left / 60)} min left`;
+  const count = of && ["reading", "features"].includes(stage) ? `: ${done.toLocaleString("en-GB")} of ${of.toLocaleString("en-GB")}` : "";
+  words.textContent = STAGES[stage] + count + time;
 }
 
 function outcome(result) {
@@ -360,7 +380,7 @@ function showClasses(classes) {
     : "The model knows nothing yet. Teach it a class or two first.";
   byId("classes-hint").textContent = classes.length ? "Pictures that the model keeps, and how many of the held-out ones it recognises." : "Nothing yet: teach it a class.";
   for (const control of byId("ask-drop").querySelectorAll("button, input")) control.disabled = !classes.length;
-  byId("classes").replaceChildren(...classes.map((one) => {
+  replace(byId("classes"), classes.map((one) => {
     const strip = element("div", { class: "strip" }, ...one.pictures.map(thumbnail));
     const tested = one.held_out ? `${one.recognised} of ${one.held_out} recognised` : "not tested";
     const item = element("li", {}, strip, element("h3", {}, one.name),
@@ -375,7 +395,8 @@ function showClasses(classes) {
       element("button", { class: "plain", "aria-label": `Rename ${one.name}`, onclick: () => rename(one.name) }, "Rename"),
       element("button", { class: "plain", "aria-label": `Remove ${one.name}`, onclick: () => remove(one.name) }, "Remove")));
     return item;
-  }));
+  }), "classes-title");
+  for (const row of rows) row.update();
 }
 
 for (const button of document.querySelectorAll("[data-close]")) {
@@ -403,24 +424,29 @@ async function remove(name) {
 
 function showVersions(versions) {
   byId("versions-section").hidden = !versions.length;
-  byId("versions").replaceChildren(...[...versions].reverse().map((one) => {
+  const lines = [...versions].reverse().map((one) => {
     const action = element("td");
     if (one.current) action.append(element("span", { class: "chip now" }, "current"));
     else if (one.damaged) action.append(element("span", { class: "chip bad" }, "damaged"));
-    else action.append(element("button", { class: "plain", onclick: (event) => doing(event.target, () => post("api/rollback", { to: one.version })) }, `Use version ${one.version}`));
+    else action.append(useVersion(one.version, `Use version ${one.version}`));
     const learned = one.new_classes.length > 8 ? `${listed(one.new_classes.slice(0, 8))} and ${one.new_classes.length - 8} more` : listed(one.new_classes);
     const lost = one.accuracy_lost === null ? "–" : one.accuracy_lost.toFixed(1);
     return element("tr", {}, element("th", { scope: "row" }, String(one.version)), element("td", {}, one.refused ? `${learned} (refused)` : learned || "–"),
       element("td", {}, String(one.classes ?? "–")), element("td", {}, percent(one.accuracy)), element("td", {}, lost),
       element("td", {}, new Date(one.made).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" })), action);
-  }));
+  });
+  replace(byId("versions"), lines, "versions-title");
+  byId("empty").hidden = version === null;
 }
+
+const useVersion = (number, text) => element("button", { class: "plain", onclick: (event) => doing(event.target, () => post("api/rollback", { to: number })) }, text);
+byId("empty").append(useVersion(0, "Empty the model"));
 
 async function refresh() {
   const [classes, versions] = await Promise.all([get("api/classes?pictures=true"), get("api/versions")]);
   showClasses(classes);
   showVersions(versions);
-  byId("summary").textContent = classes.length ? `version ${version} · ${plural(classes.length, "class", "classes")}` : "a new model";
+  byId("summary").textContent = classes.length ? `version ${version} · ${plural(classes.length, "class", "classes")}` : versions.length ? "an empty model" : "a new model";
 }
 
 // --- news from the server ----------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ class CurrentVersion:
         store = ModelStore(self._model)
         manifest = store.manifest()
         if manifest.current is None:
-            raise RefusedError(409, "no version of the model is current. Choose one with a rollback")
+            raise RefusedError(409, NOTHING_LEARNED)
         record = manifest.version(manifest.current)
         if self._loaded is not None and self._loaded.record == record:
             return self._loaded

@@ -21,11 +21,19 @@ MOST_CONNECTIONS = 512
 BACKLOG = 512
 
 
-def serve(model: Path, host: str, port: int, token: str | None, started: Callable[[str], None]) -> None:
+def serve(
+    model: Path,
+    host: str,
+    port: int,
+    token: str | None,
+    started: Callable[[str], None],
+    tell: Callable[[str], None] = lambda _: None,
+) -> None:
     """Serve a model until a signal arrives.
 
     token : by default, a random one. Required if other machines can reach the address.
     started : is called with the address of the page.
+    tell : is called with a line about everything else that happens.
     """
     if token is None and not is_loopback(host):
         raise ConfigError(
@@ -37,7 +45,7 @@ def serve(model: Path, host: str, port: int, token: str | None, started: Callabl
     number = listening.getsockname()[1]
     name = f"[{host}]" if ":" in host else host
     config = uvicorn.Config(
-        make_app(model, token, host),
+        make_app(model, token, host, tell),
         access_log=False,  # addresses may contain the token
         log_level="warning",
         limit_concurrency=MOST_CONNECTIONS,
@@ -46,7 +54,11 @@ def serve(model: Path, host: str, port: int, token: str | None, started: Callabl
         date_header=False,
         ws="none",
     )
-    server = _Server(config, lambda: started(f"http://{name}:{number}/?token={token}"))
+    server = _Server(
+        config,
+        lambda: started(f"http://{name}:{number}/?token={token}"),
+        lambda: tell("stopping; unfinished lessons go on when the server is started again"),
+    )
     with listening:
         with LessonFolder(model.resolve()).locked():
             pass  # a second server is an error before anything is started
@@ -56,17 +68,22 @@ def serve(model: Path, host: str, port: int, token: str | None, started: Callabl
 
 
 class _Server(uvicorn.Server):
-    """A server that reports when it is ready."""
+    """A server that reports when it is ready, and when it stops."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None], stopping: Callable[[], None]) -> None:
         super().__init__(config)
-        self._ready = ready
+        self._ready, self._stopping = ready, stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and report."""
         await super().startup(sockets)
         if self.started:
             self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Report, and stop."""
+        self._stopping()
+        await super().shutdown(sockets)
 
 
 def _check(model: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from importlib.resources import files
 from typing import TypeVar
 
@@ -140,14 +140,22 @@ async def teach(request: Request) -> Response:
             images[name] = await encoded_files(uploads)
         await form.close()
         await run_in_threadpool(check_images, [file for own in images.values() for file in own])
-        known = await run_in_threadpool(service.known_classes)
-        again = [name for name in images if name in known]
-        if again and options.known_classes == "refuse":
-            raise RefusedError(409, f"{again[0]!r} is known already. Choose another name, or send known_classes=extend")
-        service.queue.check_room()  # again: several requests may have arrived at once
-        stored = await run_in_threadpool(service.queue.folder.add, images, options)
-    service.queue.add(stored)
+        async with service.queue.adding:  # several requests may have arrived at once
+            service.queue.check_room()
+            if options.known_classes == "refuse":
+                await _check_new(service, images)
+            stored = await run_in_threadpool(service.queue.folder.add, images, options)
+            service.queue.add(stored)
     return _json(TeachAnswer(lesson=stored.lesson.id), 202)
+
+
+async def _check_new(service: Service, classes: Iterable[str]) -> None:
+    """Refuse classes that are known already, or will be when the lesson's turn comes."""
+    service.queue.check_not_taught(classes)
+    known = await run_in_threadpool(service.known_classes)
+    again = [name for name in classes if name in known]
+    if again:
+        raise RefusedError(409, f"{again[0]!r} is known already. Choose another name, or send known_classes=extend")
 
 
 def _lesson_options(form: FormData) -> LessonOptions:
@@ -204,7 +212,7 @@ async def lesson(request: Request) -> Response:
 
 async def remove_lesson(request: Request) -> Response:
     """Take a lesson out of the queue or off the list."""
-    await _service(request).queue.remove(request.path_params["lesson_id"])
+    _service(request).queue.remove(request.path_params["lesson_id"])
     return Response(status_code=204)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -71,23 +71,24 @@ class News:
 class Service:
     """A model that is served."""
 
-    def __init__(self, model: Path) -> None:
+    def __init__(self, model: Path, tell: Callable[[str], None]) -> None:
+        """`tell` is called with a line about every step of a lesson."""
         self.model = model
         self.news = News()
         self.current = CurrentVersion(model)
         self.batcher = Batcher(self.current)
         self.contents = Contents(model)
-        self.queue = LessonQueue(model, self.news.tell)
+        self.queue = LessonQueue(model, self.news.tell, tell)
         self.budget = Budget()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Inside, requests are answered and lessons are learned."""
         with self.queue.folder.locked():
-            self.queue.restore()
-            tasks = [asyncio.create_task(work()) for work in (self.batcher.run, self.queue.run, self._watch)]
+            tasks = [asyncio.create_task(work()) for work in (self.batcher.run, self._watch)]
             try:
-                yield
+                async with self.queue.running():
+                    yield
             finally:
                 for task in tasks:
                     task.cancel()
@@ -104,25 +105,21 @@ class Service:
 
     def check_has_model(self) -> None:
         """Raise an error before the first lesson."""
-        if self.current.signature() is None:
+        if not ModelFolder(self.model).exists:
             raise RefusedError(409, NOTHING_LEARNED)
 
     def known_classes(self) -> set[str]:
         """The names of the classes of the current version."""
         folder = ModelFolder(self.model)
-        if self.current.signature() is None:
+        if not folder.exists:
             return set()
         manifest = folder.manifest()
-        return (
-            set()
-            if manifest.current is None
-            else set(map(str, folder.facts(manifest.version(manifest.current)).classes))
-        )
+        if manifest.current is None:
+            return set()
+        return set(map(str, folder.facts(manifest.version(manifest.current)).classes))
 
     def current_number(self) -> int | None:
-        """The number of the current version; None before the first lesson, or if the manifest is damaged."""
-        if self.current.signature() is None:
-            return None
+        """The number of the current version; None if there is none, or if the manifest is damaged."""
         with suppress(ModelError):
             return ModelFolder(self.model).manifest().current
         return None
@@ -138,7 +135,7 @@ class Service:
     def gauges(self) -> dict[str, tuple[str, float]]:
         """Numbers that go up and down."""
         return {
-            "version": ("The current version; 0 before the first lesson.", self.current_number() or 0),
+            "version": ("The current version; 0 if there is none.", self.current_number() or 0),
             "lessons_waiting": ("Lessons waiting in the queue.", self.queue.waiting),
             "lesson_running": ("Whether a lesson is being learned.", int(self.queue.is_running)),
             "predictions_waiting": ("Requests waiting for a prediction.", self.batcher.waiting),

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from cotransport.system.text import markup
 from cotransport.training.listener import Listener, NullListener
 from cotransport.training.progress import TrainingProgress
-from cotransport.training.time_left import TimeLeft
+from cotransport.training.time_left import PassTimeLeft, TimeLeft
 
 T = TypeVar("T")
 SECONDS_BETWEEN_LINES = 10.0
@@ -35,7 +35,7 @@ class ConsoleListener:
         self._progress = _bar(console) if _has_bar(console) else None
         self._time_left = TimeLeft()
         self._printed = time.perf_counter()
-        self._pass: tuple[float, int] | None = None  # start of the current pass over images, and images done in it
+        self._features = PassTimeLeft()
 
     def __enter__(self) -> ConsoleListener:
         if self._progress:
@@ -70,9 +70,9 @@ class ConsoleListener:
         if self._progress:
             self._progress.reset(self._bar, total=sum(work), completed=0, description="starting", numbers="")
 
-    def note(self, text: str) -> None:
-        """Something that the user should know."""
-        self._console.print(f"  {markup(text)}", soft_wrap=True)
+    def note(self, text: str, hint: str = "") -> None:
+        """Something that the user should know. `hint` is what to do about it on the command line."""
+        self._console.print(f"  {markup(f'{text}; {hint}' if hint else text)}", soft_wrap=True)
 
     def details(self, text: str) -> None:
         """Something for a user who wants to know more."""
@@ -91,12 +91,8 @@ class ConsoleListener:
 
     def features(self, done: int, images: int) -> None:
         """A fixed backbone has seen `done` of `images` images."""
-        now = time.perf_counter()
-        if self._pass is None or done <= self._pass[1]:  # a new pass
-            self._pass = now, 0
-        started = self._pass[0]
-        self._pass = started, done
-        left = "" if now == started else f"{duration((now - started) / done * (images - done))} left"
+        seconds = self._features.update(done, images)
+        left = "" if math.isnan(seconds) else f"{duration(seconds)} left"
         self._show("computing features", done, images, left)
 
     def _show(self, what: str, done: int, total: int, numbers: str) -> None:
@@ -126,6 +122,11 @@ class ConsoleListener:
             self._console.print(f"  {where}  {numbers}")
         if progress.compile_seconds is not None and progress.epoch_done and progress.epoch == 1:
             self._console.print(f"  [dim]compiled in {duration(progress.compile_seconds)}[/]")
+
+    def testing(self) -> None:
+        """A lesson is learned, and the held-out images are predicted."""
+        if self._progress:
+            self._progress.reset(self._bar, total=None, description="testing", numbers="")
 
     def task_done(self, summary: str, details: str) -> None:
         """A task is learned and evaluated."""

@@ -51,6 +51,8 @@ class FeatureCache:
         if missing:
             new = images.take(torch.tensor(list(missing.values())))
             frozen = network.frozen()
+            if progress is not None:
+                progress(0, len(new))
             output = inference.outputs(frozen, new, device, view=self.view, progress=progress, with_logits=False)
             self._places |= {digest: (len(self._parts), row) for row, digest in enumerate(missing)}
             self._parts = (*self._parts, (_table(missing), output.features))

@@ -21,8 +21,8 @@ class Listener(Protocol):
     def training(self, progress: TrainingProgress) -> None:
         """The training of a task has made progress."""
 
-    def note(self, text: str) -> None:
-        """Something that the user should know."""
+    def note(self, text: str, hint: str = "") -> None:
+        """Something that the user should know. `hint` is what to do about it on the command line."""
 
     def details(self, text: str) -> None:
         """Something for a user who wants to know more, in one or more lines."""
@@ -35,6 +35,9 @@ class Listener(Protocol):
 
     def features(self, done: int, images: int) -> None:
         """A fixed backbone has seen `done` of `images` images."""
+
+    def testing(self) -> None:
+        """A lesson is learned, and the held-out images are predicted."""
 
     def task_done(self, summary: str, details: str) -> None:
         """A task is learned and evaluated."""
@@ -58,13 +61,16 @@ class NullListener:
     def features(self, done: int, images: int) -> None:
         """Do nothing."""
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, hint: str = "") -> None:
         """Do nothing."""
 
     def details(self, text: str) -> None:
         """Do nothing."""
 
     def trial(self, progress: TrainingProgress) -> None:
+        """Do nothing."""
+
+    def testing(self) -> None:
         """Do nothing."""
 
     def task_done(self, summary: str, details: str) -> None:

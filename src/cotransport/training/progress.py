@@ -152,6 +152,6 @@ class Meter:
 def not_finite(what: str, task: int) -> TrainingError:
     """The error for a loss or weights that are not finite."""
     return TrainingError(
-        f"{what}, in task {task + 1}. What was learned in earlier tasks is unchanged. "
-        "Lower schedule.learning_rate, or set optimiser.clip_norm"
+        f"{what}, in task {task + 1}. What was learned in earlier tasks is unchanged",
+        hint="Lower schedule.learning_rate, or set optimiser.clip_norm",
     )

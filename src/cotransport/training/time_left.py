@@ -5,8 +5,25 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from cotransport.training.progress import TrainingProgress
+if TYPE_CHECKING:
+    from cotransport.training.progress import TrainingProgress
+
+
+class PassTimeLeft:
+    """Estimates the time left for a pass over images."""
+
+    def __init__(self) -> None:
+        self._started, self._first, self._last = 0.0, 0, math.inf
+
+    def update(self, done: int, images: int) -> float:
+        """`done` of `images` images are done. Returns the seconds left; NaN if they are unknown."""
+        now = time.perf_counter()
+        if done <= self._last:  # a new pass
+            self._started, self._first = now, done
+        self._last = done
+        return (now - self._started) / (done - self._first) * (images - done) if done > self._first else math.nan
 
 
 class TimeLeft:
