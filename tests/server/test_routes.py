@@ -96,6 +96,8 @@ def test_versions_are_listed(client: TestClient) -> None:
 def test_classes_are_renamed_and_removed_in_new_versions(client: TestClient) -> None:
     assert client.post("/api/rename", json={"name": "class 1", "to": " tabby "}).json() == {"version": 3}
     assert client.post("/api/remove", json={"name": "class 0"}).json() == {"version": 4}
+    changes = [one["change"] for one in client.get("/api/versions").json()]
+    assert changes == [None, None, "class 1 renamed to tabby", "class 0 removed"]
     assert [one["name"] for one in client.get("/api/classes").json()] == ["tabby", "class 2", "class 3"]
     assert client.post("/api/remove", json={"name": "class 0"}).status_code == 400
     assert client.post("/api/rename", json={"name": "tabby", "to": "../x"}).status_code == 400

@@ -150,6 +150,8 @@ class Version(_Values):
     made: str
     classes: int | None
     new_classes: list[str]
+    change: str | None
+    """What was done instead of a lesson, such as a renaming; null for a lesson."""
     accuracy: float | None
     accuracy_lost: float | None
     """Percentage points that the classes known before lost in its lesson."""

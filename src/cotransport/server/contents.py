@@ -68,6 +68,7 @@ class Contents:
                 made=one["made"],
                 classes=one.get("classes"),
                 new_classes=[str(name) for name in one.get("new_classes", [])[:MOST_NAMED]],
+                change=one.get("change"),
                 accuracy=one.get("accuracy"),
                 accuracy_lost=one.get("forgetting"),
                 refused=one["refused"],

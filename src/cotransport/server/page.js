@@ -429,8 +429,9 @@ function showVersions(versions) {
     if (one.current) action.append(element("span", { class: "chip now" }, "current"));
     else if (one.damaged) action.append(element("span", { class: "chip bad" }, "damaged"));
     else action.append(useVersion(one.version, `Use version ${one.version}`));
-    const learned = one.new_classes.length > 8 ? `${listed(one.new_classes.slice(0, 8))} and ${one.new_classes.length - 8} more` : listed(one.new_classes);
-    const lost = one.accuracy_lost === null ? "–" : one.accuracy_lost.toFixed(1);
+    const named = one.new_classes.length > 8 ? `${listed(one.new_classes.slice(0, 8))} and ${one.new_classes.length - 8} more` : listed(one.new_classes);
+    const learned = one.change ?? named;
+    const lost = one.accuracy_lost === null || one.change ? "–" : one.accuracy_lost.toFixed(1);
     return element("tr", {}, element("th", { scope: "row" }, String(one.version)), element("td", {}, one.refused ? `${learned} (refused)` : learned || "–"),
       element("td", {}, String(one.classes ?? "–")), element("td", {}, percent(one.accuracy)), element("td", {}, lost),
       element("td", {}, new Date(one.made).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" })), action);
