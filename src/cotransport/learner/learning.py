@@ -224,8 +224,10 @@ def _updated_memory(
         candidates[number] = data.images.take(torch.nonzero(data.labels == number).flatten())
         if number < len(memory.exemplars):  # a known class: its exemplars compete with the new images
             candidates[number] = concatenate([memory.exemplars[number], candidates[number]])
-    if not quota:
+    if quota is None:
         return memory.updated(candidates, quota)
+    if not quota:  # empty, and without a reference to the task's images
+        return memory.updated({number: images.first(0).detached() for number, images in candidates.items()}, quota)
     features = embed(concatenate(list(candidates.values())))
     parts = torch.split(features, [len(images) for images in candidates.values()])
     chosen = {
