@@ -94,6 +94,9 @@ class Budget(Settings):
     """Number of exemplars in all, shared equally between the classes."""
     per_class: NotNegative | None = None
     """Number of exemplars of each class."""
+    candidates: Positive | None = None
+    """Choose the exemplars of each class from a random sample of this many of its images, and compute features in parts
+    that fit into memory. For classes with very many images. By default, from all images."""
 
     @model_validator(mode="after")
     def _one_budget(self) -> Budget:
