@@ -6,16 +6,20 @@ import errno
 import re
 import shutil
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import datasets
+import fsspec
 import pytest
-from datasets.packaged_modules.parquet.parquet import Parquet
+import torch
+from pyarrow.parquet import ParquetFile
 
 from cotransport.data import EncodedImages, open_source
 from cotransport.data.fingerprint import fingerprint
-from cotransport.data.streaming import fetched, stream_of
+from cotransport.data.streaming import StreamedRows, StreamedTable, TemporaryImages, fetched, stream_of
+from cotransport.data.tables import ImageColumn
 from cotransport.errors import DataError, StorageError
 from cotransport.settings.sections import Data
 from tests.data.helpers import by_class, load, values_of, write
@@ -80,24 +84,47 @@ class TestStreaming:
             fetched(source.splits().train)
 
     def test_labels_are_read_without_images(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        asked: list[tuple[list[str], int]] = []
-        read = Parquet._generate_tables
+        asked: list[tuple[list[int], list[str]]] = []
+        read, iterate = ParquetFile.read, ParquetFile.iter_batches
 
-        def recorded(self: Any, **options: Any) -> Any:
-            for key, rows in read(self, **options):
-                asked.append((rows.column_names, len(rows)))
-                yield key, rows
+        def read_and_record(self: ParquetFile, columns: list[str]) -> Any:
+            asked.append(([], columns))
+            return read(self, columns)
 
-        monkeypatch.setattr(Parquet, "_generate_tables", recorded)
+        def iterate_and_record(self: ParquetFile, size: int, groups: list[int], columns: list[str]) -> Any:
+            asked.append((groups, columns))
+            return iterate(self, size, groups, columns)
+
+        monkeypatch.setattr(ParquetFile, "read", read_and_record)
+        monkeypatch.setattr(ParquetFile, "iter_batches", iterate_and_record)
         rows = table(range(1, 13), [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2])
         data = load(sharded(tmp_path / "pets", rows), streaming=True, image_size=8)
         assert data.train.counts().tolist() == [3, 3, 3]
-        assert {tuple(columns) for columns, _ in asked} == {("label",)}
+        assert asked == [([], ["label"])] * 3
         asked.clear()
         assert len(fetched(data.train.select_classes([1]))) == 3
-        # sorted by class: row groups of other classes are not read
-        assert all(columns == ["img", "label"] for columns, _ in asked)
-        assert sum(count for _, count in asked) == 4
+        assert asked == [([0], ["img", "label"]), ([1], ["img", "label"])]  # of the second file alone
+
+    def test_files_elsewhere(self, tmp_path: Path) -> None:
+        """A file system in memory stands for the hub."""
+        source = parquet(tmp_path / "pets", train=TRAIN) / "data" / "train-00000-of-00001.parquet"
+        fsspec.filesystem("memory").pipe("/streamed/train.parquet", source.read_bytes())
+        stream = StreamedTable(["memory://streamed/train.parquet"], None, nullcontext)
+        assert list(stream.features) == ["img", "label"]
+        assert stream.values("label").to_pylist()[:4] == [0, 2, 1, 0]
+        rows = stream.images(ImageColumn("img", "pets train", None), "label", list(range(12)))
+        assert isinstance(rows, StreamedRows)
+        images = EncodedImages.of(TemporaryImages(rows.read(torch.tensor([0, 5, 11]))), 8)
+        assert values_of(images) == [1, 6, 12]
+
+    def test_class_names_in_place_of_numbers(self, tmp_path: Path) -> None:
+        """A card may declare names for a column of strings."""
+        folder = parquet(tmp_path / "pets", train=table([1, 2, 3], ["dog", "cat", "dog"], None))
+        names = "      names:\n            '0': cat\n            '1': dog\n"
+        card = "---\ndataset_info:\n  features:\n  - name: img\n    dtype: image\n  - name: label\n    dtype:\n"
+        (folder / "README.md").write_text(f"{card}      class_label:\n  {names}---\n")
+        source = open_source(Data(source=str(folder), streaming=True))
+        assert by_class(fetched(source.splits().train)) == {"cat": [2], "dog": [1, 3]}
 
     def test_images_of_other_classes_cannot_be_reached(self, tmp_path: Path) -> None:
         """What `fetched` returns holds its own images only, and does not lead to the stream."""

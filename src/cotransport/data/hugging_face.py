@@ -9,7 +9,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -173,15 +173,9 @@ class HuggingFace:
                     f"{self._location}: made of {builder.name} files, which store the labels together with the images. "
                     "Only parquet files are streamed: convert them, or set data.streaming to false"
                 )
-            splits = builder.as_streaming_dataset()
-
-        def load(split: str, **options: object) -> object:
-            return datasets.load_dataset_builder(self._location, **options).as_streaming_dataset(split=split)
-
-        return {
-            split: StreamedTable(partial(load, split), self._library_errors, table.features)
-            for split, table in splits.items()
-        }
+            files: Mapping[object, Sequence[str]] = builder.config.data_files
+        features = builder.info.features
+        return {str(split): StreamedTable(names, features, self._library_errors) for split, names in files.items()}
 
     @cached_property
     def _features(self) -> Any:  # noqa: ANN401 (Features)

@@ -30,36 +30,47 @@ FIRST = 100
 """Number of images at the start of a stream that give its image size, and are part of its fingerprint."""
 BATCH = 64
 """Rows that are read at a time."""
-LABEL_BATCH = 100_000
-"""Labels that are read at a time."""
 
 
 class StreamedTable:
-    """One split of a data set in parquet files, here or on the hub.
+    """One split of a data set in parquet files.
 
-    load : opens the split, given options of the parquet reader.
+    files : paths, or addresses that fsspec can open.
+    features : the types of the columns; None if the files say it.
     errors : turns the library's errors into a DataError.
     """
 
     def __init__(
         self,
-        load: Callable[..., Any],
-        errors: Callable[[], AbstractContextManager[None]],
+        files: Sequence[str],
         features: Any,  # noqa: ANN401 (Features)
+        errors: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        self._load, self._errors, self.features = load, errors, features
+        self._files, self._given, self._errors = files, features, errors
         self._values: dict[str, Any] = {}
+        self._row_groups: list[list[int]] = []  # for each file, the number of rows in each row group
+
+    @cached_property
+    def features(self) -> Any:  # noqa: ANN401 (Features)
+        """The types of the columns."""
+        import datasets
+
+        if self._given is not None:
+            return self._given
+        with self._errors(), _opened(self._files[0]) as file:
+            return datasets.Features.from_arrow_schema(file.schema_arrow)
 
     def values(self, column: str) -> Any:  # noqa: ANN401 (ChunkedArray)
         """All values of a column. No other column is read."""
         import pyarrow
 
         if column not in self._values:
-            with self._errors():
-                read = self._load(columns=[column], batch_size=LABEL_BATCH).with_format("arrow")
-                parts = [part.column(column) for part in read.iter(batch_size=LABEL_BATCH)]
-                chunks = [chunk for part in parts for chunk in part.chunks]
-                self._values[column] = pyarrow.chunked_array(chunks) if chunks else pyarrow.chunked_array([[]])
+            parts, self._row_groups = [], []
+            for name in self._files:
+                with self._errors(), _opened(name) as file:
+                    parts += [self._cast(column, chunk) for chunk in file.read([column]).column(column).chunks]
+                    self._row_groups.append(_group_sizes(file))
+            self._values[column] = pyarrow.chunked_array(parts)
         return self._values[column]
 
     def images(self, images: ImageColumn, labels: str, rows: list[int]) -> Sequence[Item]:
@@ -67,34 +78,34 @@ class StreamedTable:
         return StreamedRows(self, images, labels, torch.tensor(rows, dtype=torch.int64))
 
     def read(self, images: ImageColumn, labels: str, rows: Tensor) -> Iterator[Item]:
-        """The images of these rows (ascending), in one pass that ends with the last of them.
-
-        Parts of a file that have no image of the same classes are skipped.
-        """
+        """The images of these rows (ascending), in one pass. Row groups and files without them are skipped."""
         import datasets
-        import pyarrow.compute as pc
 
-        if not len(rows):
-            return
-        known = self.values(labels)
-        classes = pc.unique(known.take(rows.numpy()))
-        expected = np.flatnonzero(pc.is_in(known, value_set=classes).to_numpy())  # the rows that pass the filter
-        is_wanted = np.isin(expected, rows.numpy())
-        last, done = int(np.flatnonzero(is_wanted)[-1]), 0
-        with self._errors():
-            columns, filters = [images.column, labels], pc.field(labels).isin(classes)
-            stream = self._load(columns=columns, filters=filters, batch_size=BATCH).with_format("arrow")
-            for batch in stream.iter(batch_size=BATCH):
-                numbers = expected[done : done + len(batch)]
-                if len(numbers) < len(batch) or not batch.column(labels).equals(known.take(numbers)):
+        known, wanted, start = self.values(labels), rows.numpy(), 0
+        for name, groups in zip(self._files, self._row_groups, strict=True):
+            starts = [start, *(start + np.cumsum(groups)).tolist()]
+            places = np.searchsorted(wanted, starts)
+            start = starts[-1]
+            if places[0] == places[-1]:
+                continue
+            with self._errors(), _opened(name) as file:
+                if _group_sizes(file) != groups:
                     raise _changed(images)
-                values = datasets.Image().cast_storage(batch.column(images.column).combine_chunks())
-                for place in np.flatnonzero(is_wanted[done : done + len(batch)]):
-                    yield images.item(values[int(place)], int(numbers[place]))
-                done += len(batch)
-                if done > last:
-                    return
-        raise _changed(images)
+                for group in np.flatnonzero(places[1:] > places[:-1]).tolist():
+                    first = starts[group]
+                    for batch in file.iter_batches(BATCH, [group], [images.column, labels]):
+                        end = first + len(batch)
+                        if not self._cast(labels, batch.column(labels)).equals(known[first:end].combine_chunks()):
+                            raise _changed(images)
+                        values = datasets.Image().cast_storage(batch.column(images.column))
+                        for row in wanted[slice(*np.searchsorted(wanted, [first, end]))].tolist():
+                            yield images.item(values[row - first], row)
+                        first = end
+
+    def _cast(self, column: str, values: Any) -> Any:  # noqa: ANN401 (pyarrow arrays)
+        """Values of a column with the type that the data set declares: names of classes become numbers."""
+        kind = self.features[column]
+        return kind.cast_storage(values) if hasattr(kind, "cast_storage") else values
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,6 +193,22 @@ class TemporaryImages(Sequence[Item]):
             self._file.seek(start)
             data = self._file.read(end - start)
         return Encoded(data, self._names[index])
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[Any]:
+    """A parquet file, here or elsewhere. Only what is asked for is read, and nothing is read ahead."""
+    from fsspec.core import url_to_fs
+    from pyarrow import parquet
+
+    system, path = url_to_fs(name)
+    with system.open(path, "rb", cache_type="none") as opened, parquet.ParquetFile(opened) as file:
+        yield file
+
+
+def _group_sizes(file: Any) -> list[int]:  # noqa: ANN401 (ParquetFile)
+    """The number of rows in each row group."""
+    return [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
 
 
 @contextmanager
