@@ -58,7 +58,7 @@ class TestLearned:
         assert same(weights(one), weights(two))
 
     def test_another_seed_gives_other_weights(self, two_tasks: Tasks) -> None:
-        one, two = (learned(None, two_tasks[0], learner_settings(schedule=SHORT)) for seed in (1, 2))
+        one, two = (learned(None, two_tasks[0], learner_settings(schedule=SHORT, seed=seed)) for seed in (1, 2))
         assert not same(weights(one), weights(two))
 
     def test_a_failed_task_leaves_the_state_before(self, two_tasks: Tasks) -> None:
