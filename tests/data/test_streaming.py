@@ -105,6 +105,12 @@ class TestStreaming:
         assert len(fetched(data.train.select_classes([1]))) == 3
         assert asked == [([0], ["img", "label"]), ([1], ["img", "label"])]  # of the second file alone
 
+    def test_a_file_without_rows(self, tmp_path: Path) -> None:
+        folder = sharded(tmp_path / "pets")
+        TRAIN.select([]).to_parquet(folder / "data" / "train-00000-of-00000.parquet")
+        data = open_source(Data(source=str(folder), streaming=True)).splits().train
+        assert by_class(fetched(data.select_classes([2]))) == {"eel": [2, 7, 8]}
+
     def test_files_elsewhere(self, tmp_path: Path) -> None:
         """A file system in memory stands for the hub."""
         source = parquet(tmp_path / "pets", train=TRAIN) / "data" / "train-00000-of-00001.parquet"

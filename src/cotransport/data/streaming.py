@@ -66,11 +66,12 @@ class StreamedTable:
 
         if column not in self._values:
             parts, self._row_groups = [], []
-            for name in self._files:
-                with self._errors(), _opened(name) as file:
-                    parts += [self._cast(column, chunk) for chunk in file.read([column]).column(column).chunks]
-                    self._row_groups.append(_group_sizes(file))
-            self._values[column] = pyarrow.chunked_array(parts)
+            with self._errors():
+                for name in self._files:
+                    with _opened(name) as file:
+                        parts.append(self._cast(column, file.read([column]).column(column).combine_chunks()))
+                        self._row_groups.append(_group_sizes(file))
+                self._values[column] = pyarrow.chunked_array(parts)
         return self._values[column]
 
     def images(self, images: ImageColumn, labels: str, rows: list[int]) -> Sequence[Item]:
