@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -144,6 +145,20 @@ def test_the_record_of_a_transport_names_the_sources() -> None:
         assert {source.name: source.share for source in origin.sources} == pytest.approx(shares)
         assert origin.sources[0].share >= origin.sources[1].share
     assert transport_record(learned("coil", 1).state_) is None
+
+
+def test_equal_shares_are_named_in_the_order_of_arrival() -> None:
+    """As a stable sort of all shares would give."""
+    state = learned("coil", 1).initialise(STREAM[1].train).state_
+    old, new = 40, 3
+    plan = torch.randint(1, 4, (old, new), generator=torch.Generator().manual_seed(0)).double()
+    names = tuple(f"class {number}" for number in range(old + new))
+    record = transport_record(replace(state, classes=names, plan=plan))
+    assert record is not None
+    for column, origin in zip(plan.T.tolist(), record.origins, strict=True):
+        expected = sorted(range(old), key=lambda place: -column[place])[:5]
+        assert [source.name for source in origin.sources] == [names[place] for place in expected]
+        assert [source.share for source in origin.sources] == [new * column[place] for place in expected]
 
 
 def test_with_many_classes_a_record_names_the_sources_and_has_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from PIL import Image
 from cotransport.data import EncodedImages, LabelledImages, PixelImages, as_labelled
 from cotransport.data.memory import Memory
 from cotransport.errors import ConfigError, CotransportWarning, DataError, TrainingError
+from cotransport.learner import learning
 from cotransport.learner.learning import check_new_classes, initialised, learned
 from cotransport.learner.prediction import Predictor
 from cotransport.learner.state import State
@@ -227,6 +228,18 @@ class TestMemory:
         assert [len(images) for images in second.memory.exemplars] == [2, 2, 2, 2]
         for class_before, class_after in zip(first.memory.exemplars, second.memory.exemplars, strict=False):
             assert torch.equal(class_before.pixels[:2], class_after.pixels)  # type: ignore[union-attr]
+
+    def test_exemplars_are_chosen_from_a_sample(self, two_tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+        def exemplars(**budget: int) -> list[bytes]:
+            settings = learner_settings(memory=Budget(per_class=3, **budget), schedule=SHORT)
+            return [bytes(images.pixels.numpy()) for images in learned(None, two_tasks[0], settings).memory.exemplars]  # type: ignore[union-attr]
+
+        monkeypatch.setattr(learning, "PART", 5)
+        everything, sample = exemplars(candidates=1000), exemplars(candidates=3)
+        assert everything == exemplars()
+        assert [len(images) for images in sample] == [len(images) for images in everything]
+        assert sample != everything
+        assert sample == exemplars(candidates=3)
 
     def test_a_budget_that_leaves_no_exemplars_is_a_warning(self, two_tasks: Tasks) -> None:
         with pytest.warns(CotransportWarning, match="no exemplar for each of 2 classes"):

@@ -11,6 +11,7 @@ import numpy as np
 
 from cotransport.data.decoding import Item
 from cotransport.data.images import LabelledImages, PixelImages, encoded_copy, evenly_spaced
+from cotransport.data.streaming import stream_of
 from cotransport.errors import DataError
 
 SAMPLED = 1000
@@ -25,7 +26,7 @@ def fingerprint(
     """A hash of the images and labels. File names and dates do not matter.
 
     Of images that are not in memory, it contains the sizes of all files, and the content of at most 1,000 evenly spaced
-    ones.
+    ones. Of a stream, it contains the first images.
 
     on_progress : called with the number of files of a part that were seen, and the number of all its files.
     """
@@ -35,6 +36,11 @@ def fingerprint(
         digest.update(part.labels.numpy().tobytes())
         if isinstance(part.images, PixelImages):
             digest.update(part.images.pixels.numpy().tobytes())
+            continue
+        stream = stream_of(part.images)
+        if stream is not None:
+            for item in stream.first:
+                digest.update(encoded_copy(item).data)
             continue
         if len(part) and isinstance(part.images.item(0), Path):
             sizes = []

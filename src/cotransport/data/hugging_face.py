@@ -1,26 +1,29 @@
-"""Hugging Face data sets: in a local folder (parquet files, or written by `save_to_disk`), or on the hub."""
+"""Hugging Face data sets: in a local folder (parquet files, or written by `save_to_disk`), or on the hub.
+
+They are read from memory-mapped files, or as a stream (`data.streaming`).
+"""
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from cotransport.data.decoding import Encoded, Item
-from cotransport.data.files import check_inside
+from cotransport.data.decoding import Item
 from cotransport.data.images import LabelledImages
 from cotransport.data.labels import Label, check_distinct
 from cotransport.data.loading import images_from_parts
 from cotransport.data.splits import TEST_SPLITS, Splits
+from cotransport.data.streaming import StreamedTable, streamed_images
+from cotransport.data.tables import ImageColumn, MappedTable
 from cotransport.errors import CotransportWarning, DataError
 from cotransport.settings.safe_yaml import parse_yaml
 from cotransport.settings.sections import Augmentation, Data, Fit
@@ -71,17 +74,18 @@ class HuggingFace:
     def splits(self, fit: Fit = "crop") -> Splits:
         """The split `train`, and the first labelled one of `test`, `validation` and the like."""
         parts = [self._rows("train")]
-        if not len(parts[0]):
+        if not len(parts[0].images):
             raise DataError(
                 f"{self._location}: the split train has no labelled rows. Set data.label_column to another column"
             )
         others = (self._rows(split) for split in TEST_SPLITS if split in self._tables)
-        parts += islice((part for part in others if len(part)), 1)
-        images = images_from_parts(parts, self._settings.image_size, fit)
+        parts += islice((part for part in others if len(part.images)), 1)
+        load = streamed_images if self._settings.streaming else images_from_parts
+        images = load([part.images for part in parts], self._settings.image_size, fit)
         sets = [LabelledImages(part, rows.labels, self.classes) for part, rows in zip(images, parts, strict=True)]
         return Splits(sets[0], sets[1] if len(sets) > 1 else None)
 
-    def _rows(self, split: str) -> _Rows:
+    def _rows(self, split: str) -> _LabelledRows:
         """The labelled rows of a split."""
         labels = self._labels(split)
         number = {name: position for position, name in enumerate(self.classes)}
@@ -103,7 +107,10 @@ class HuggingFace:
             )
         numbers = torch.tensor([number[label] for label in labels if label is not None], dtype=torch.int64)
         root = None if self._settings.follow_links else self._folder
-        return _Rows(*self._images(split), labelled, numbers, f"{self._location} {split}", root)
+        table = self._tables[split]
+        column = ImageColumn(self._image_column(table.features), f"{self._location} {split}", root)
+        with self._library_errors(f"Set data.image_column to one of: {', '.join(table.features)}"):
+            return _LabelledRows(table.images(column, self._label_column(table.features), labelled), numbers)
 
     def _labels(self, split: str) -> list[Label | None]:
         """The class name of each row of a split, or None if the row has no label."""
@@ -111,7 +118,7 @@ class HuggingFace:
 
         table = self._tables[split]
         column = self._label_column(table.features)
-        values = table.data.column(column)
+        values = table.values(column)
         names = getattr(table.features[column], "names", None)
         if names is not None:  # -1 means that the label is missing
             return [names[value] if value is not None and value >= 0 else None for value in values.to_pylist()]
@@ -123,35 +130,52 @@ class HuggingFace:
         labels: list[Label | None] = values.to_pylist()
         return labels
 
-    def _images(self, split: str) -> tuple[Any, str]:
-        """The table of a split, and its column of images."""
-        import datasets
-
-        table = self._tables[split]
-        column = self._image_column(table.features)
-        if type(table.features[column]).__name__ != "Image":  # a column of paths or bytes, chosen by the user
-            with self._library_errors(f"Set data.image_column to one of: {', '.join(table.features)}"):
-                table = table.cast_column(column, datasets.Image())
-        return table, column
-
     @cached_property
-    def _tables(self) -> Any:  # noqa: ANN401 (splits by name)
-        import datasets
-
+    def _tables(self) -> Mapping[str, MappedTable | StreamedTable]:
+        """The splits by name."""
         if self._folder is not None:
             _check_stays_local(self._folder)
-        with self._library_errors():
-            if self._folder and any((self._folder / name).is_file() for name in _SAVED_TO_DISK):
-                tables = datasets.load_from_disk(self._location)
-            else:
-                tables = datasets.load_dataset(self._location)
-        if isinstance(tables, datasets.Dataset):
-            tables = {"train": tables}
+        tables = self._streamed_tables() if self._settings.streaming else self._mapped_tables()
         if "train" not in tables:
             raise DataError(
                 f"{self._location}: no split named train (found: {', '.join(tables)}). Give a data set that has one"
             )
         return tables
+
+    @property
+    def _is_saved_to_disk(self) -> bool:
+        return self._folder is not None and any((self._folder / name).is_file() for name in _SAVED_TO_DISK)
+
+    def _mapped_tables(self) -> Mapping[str, MappedTable | StreamedTable]:
+        import datasets
+
+        with self._library_errors():
+            if self._is_saved_to_disk:
+                tables = datasets.load_from_disk(self._location)
+            else:
+                tables = datasets.load_dataset(self._location)
+        if isinstance(tables, datasets.Dataset):
+            tables = {"train": tables}
+        return {split: MappedTable(table) for split, table in tables.items()}
+
+    def _streamed_tables(self) -> Mapping[str, MappedTable | StreamedTable]:
+        import datasets
+
+        if self._is_saved_to_disk:
+            raise DataError(
+                f"{self._location}: written by save_to_disk, and read in place without a copy. Set data.streaming to "
+                "false"
+            )
+        with self._library_errors():
+            builder = datasets.load_dataset_builder(self._location)
+            if builder.name != "parquet":
+                raise DataError(
+                    f"{self._location}: made of {builder.name} files, which store the labels together with the images. "
+                    "Only parquet files are streamed: convert them, or set data.streaming to false"
+                )
+            files: Mapping[object, Sequence[str]] = builder.config.data_files
+        features = builder.info.features
+        return {str(split): StreamedTable(names, features, self._library_errors) for split, names in files.items()}
 
     @cached_property
     def _features(self) -> Any:  # noqa: ANN401 (Features)
@@ -229,6 +253,14 @@ class HuggingFace:
         return "" if self._folder else "no such folder (nor under COTRANSPORT_DATA), and not found on the hub: "
 
 
+class _LabelledRows(NamedTuple):
+    """The labelled rows of a split."""
+
+    images: Sequence[Item]
+    labels: Tensor
+    """int64 (n,): the class of each row."""
+
+
 def _check_stays_local(folder: Path) -> None:
     """Raise an error if the description of a data set in a folder names files elsewhere, such as on a web server."""
     card = folder / "README.md"
@@ -258,33 +290,3 @@ def _texts(values: object) -> Iterator[str]:
             for value in level
             for part in (value.values() if isinstance(value, dict) else value if isinstance(value, list) else ())
         ]
-
-
-@dataclass(frozen=True, eq=False)
-class _Rows(Sequence[Item]):
-    """Some rows of a table as images. An image is read from the memory-mapped file when it is used."""
-
-    table: Any
-    column: str
-    rows: list[int]
-    """The numbers of the rows in the table."""
-    labels: Tensor
-    """int64 (n,): the class of each row."""
-    name: str
-    """The table's name in messages."""
-    root: Path | None
-    """If set, files that the table refers to must be in this folder."""
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 (slices are not used)
-        row = self.rows[index]
-        image = self.table.data.column(self.column)[row]
-        if image.is_valid and image["bytes"].is_valid:
-            return Encoded(image["bytes"].as_py(), f"{self.name}, row {row}")
-        if image.is_valid and image["path"].is_valid:
-            path = Path(image["path"].as_py())
-            check_inside(path, self.root)
-            return path
-        raise DataError(f"{self.name}, row {row}: no image in the column {self.column!r}. Remove the row")

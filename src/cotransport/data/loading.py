@@ -36,11 +36,18 @@ def images_from(items: Sequence[Item], size: int | None, fit: Fit = "crop") -> I
     return images_from_parts([items], size, fit)[0]
 
 
-def images_from_parts(parts: Sequence[Sequence[Item]], size: int | None, fit: Fit = "crop") -> list[Images]:
-    """Training and test images in the same kind of storage and of the same size, by default that of the first part."""
+def images_from_parts(
+    parts: Sequence[Sequence[Item]], size: int | None, fit: Fit = "crop", *, in_memory: bool | None = None
+) -> list[Images]:
+    """Training and test images in the same kind of storage and of the same size, by default that of the first part.
+
+    in_memory : whether they are kept in memory as pixels. By default, if they are small.
+    """
     if size is None:
-        size = _natural_size(parts[0])
-    if fits_memory(sum(len(items) for items in parts), size):
+        size = natural_size(parts[0])
+    if in_memory is None:
+        in_memory = fits_memory(sum(len(items) for items in parts), size)
+    if in_memory:
         return [PixelImages(decode_squares(items, size, fit)) for items in parts]
     raise_image_errors([error for items in parts for error in _header_errors(items)])
     return [EncodedImages.of(items, size) for items in parts]
@@ -111,7 +118,7 @@ def _are_small(items: Sequence[Item]) -> bool:
         return False
 
 
-def _natural_size(items: Sequence[Item]) -> int:
+def natural_size(items: Sequence[Item]) -> int:
     """The median of the images' shorter sides, at most `LARGEST_SIDE`."""
     if not len(items):
         raise DataError("no images. Give at least one")

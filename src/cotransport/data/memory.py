@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -62,7 +62,38 @@ def herding(features: Tensor, quota: int) -> Tensor:
     [2, 0]
     """
     units = F.normalize(features.double())
-    mean = units.mean(dim=0)
+    return _herded(units, units.mean(dim=0), quota)
+
+
+def herding_in_one_pass(chunks: Iterable[Tensor], quota: int, candidates: int, random: torch.Generator) -> Tensor:
+    """The same for a class whose features come in chunks (n, d), of which only a sample is kept at a time.
+
+    candidates : size of the sample that the exemplars are chosen from, all features with the same probability. If it
+        has room for the whole class, the result is that of `herding`.
+    random : draws a number for each image, so the result does not depend on how the features are cut into chunks.
+
+    The mean is that of all features. A sample of fewer images than `quota` is enlarged to it.
+
+    >>> chunks = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]]).split(2)
+    >>> herding_in_one_pass(chunks, quota=2, candidates=3, random=torch.Generator()).tolist()
+    [2, 0]
+    """
+    kept, draws, places = torch.zeros(0), torch.zeros(0), torch.zeros(0, dtype=torch.int64)
+    total, count = torch.zeros(1), 0
+    for chunk in chunks:
+        units = F.normalize(chunk.double()).cpu()
+        total = total + units.sum(dim=0)
+        kept = torch.cat([kept, units])
+        draws = torch.cat([draws, torch.rand(len(units), generator=random, dtype=torch.float64)])
+        places = torch.cat([places, torch.arange(count, count + len(units))])
+        count += len(units)
+        sample = draws.topk(min(max(candidates, quota), len(draws)), largest=False).indices.sort().values
+        kept, draws, places = kept[sample], draws[sample], places[sample]
+    return places[_herded(kept, total / count, quota)]
+
+
+def _herded(units: Tensor, mean: Tensor, quota: int) -> Tensor:
+    """Indices of the candidates (n, d) whose mean comes closest to `mean` (d,), chosen one after the other."""
     towards_mean, lengths = units @ mean, units.square().sum(dim=1)
     towards_chosen = torch.zeros_like(towards_mean)
     left = torch.ones(len(units), dtype=torch.bool, device=units.device)

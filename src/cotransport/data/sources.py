@@ -82,6 +82,15 @@ class Digits:
 
 def open_source(settings: Data) -> Source:
     """The source that the settings name: digits, a folder, a data set under COTRANSPORT_DATA, or one on the hub."""
+    source = _named_source(settings)
+    if settings.streaming and not isinstance(source, HuggingFace):
+        raise DataError(
+            f"{settings.source}: only Hugging Face data sets in parquet files are streamed. Set data.streaming to false"
+        )
+    return source
+
+
+def _named_source(settings: Data) -> Source:
     name = settings.source
     check_local(name)
     if name == "digits":

@@ -122,16 +122,14 @@ def transport_record(state: State) -> Transport | None:
     if state.plan is None:
         return None
     old = len(state.plan)
-    shares, places = (
-        part[:SOURCES].T.tolist() for part in sources(state.plan).sort(dim=0, descending=True, stable=True)
-    )
+    shares = sources(state.plan).T.contiguous()  # (new classes, old classes)
+    largest = [_largest(row, SOURCES).tolist() for row in shares]
     numbers = effective_sources(state.plan).tolist()
     origins = [
         Origin(
             name=str(name),
             sources=[
-                SourceShare(name=str(state.classes[place]), share=share)
-                for place, share in zip(places[new], shares[new], strict=True)
+                SourceShare(name=str(state.classes[place]), share=shares[new, place].item()) for place in largest[new]
             ],
             effective_sources=numbers[new],
         )
@@ -139,6 +137,13 @@ def transport_record(state: State) -> Transport | None:
     ]
     plan = [] if len(state.classes) > MANY_CLASSES else state.plan.tolist()
     return Transport(plan=[[round(mass, 8) for mass in row] for row in plan], origins=origins)
+
+
+def _largest(values: Tensor, count: int) -> Tensor:
+    """Indices of the largest values (n,) in descending order; ties go to the lower index. Not all values are sorted."""
+    smallest = values.topk(min(count, len(values))).values[-1]
+    candidates = torch.nonzero(values >= smallest).flatten()
+    return candidates[values[candidates].sort(descending=True, stable=True).indices[:count]]
 
 
 def none_if_nan(value: float) -> float | None:

@@ -266,13 +266,14 @@ def _finish(
                 listener.training(progress)
 
             for number in range(len(so_far.results), len(stream)):
+                task = stream[number]
                 with jobs.uninterrupted():
-                    task = stream[number]
                     so_far = _learn(recipe, one, so_far, task, job, listen, features)
                     events.task_done(so_far.results[-1])
                     so_far = replace(so_far, steps_done=events.steps_done)
                     processes.decide_once(lambda: _save(recipe, one, store, so_far, job))  # noqa: B023 (called at once)
                     listener.task_done(*_in_words(so_far.results[-1], recipe, one))
+                del task  # before the next one is loaded
             result = _result(recipe, one, stream, so_far, job, environment_at_start)
             if processes.is_first:
                 result.save(folder)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from cotransport.data import DataSet, Label, LabelledImages
+from cotransport.data.streaming import fetched
 from cotransport.errors import ConfigError
 from cotransport.settings.sections import StreamSettings
 from cotransport.settings.validation import nearest
@@ -117,7 +118,8 @@ class TaskStream:
         train = self.data.train.select_classes(own)
         if number and self.later_images is not None:
             train = train.first_of_each_class(self.later_images)
-        return Task(number, train.classes, train, self._test_sample(seen).select_classes(seen))
+        test = self._test_sample(seen).select_classes(seen)
+        return Task(number, train.classes, fetched(train), fetched(test))
 
     def _test_sample(self, seen: Sequence[int]) -> LabelledImages:
         """The test images, or a sample of those of the classes seen. Later samples add no images of these classes.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from cotransport.data import Images, Label, LabelledImages, Vectors, concatenate
-from cotransport.data.memory import Memory, herding
+from cotransport.data.memory import Memory, herding, herding_in_one_pass
+from cotransport.data.workers import in_chunks
 from cotransport.errors import ConfigError, CotransportWarning, DataError
 from cotransport.learner.building import new_network
 from cotransport.learner.settings import LearnerSettings
@@ -24,7 +25,7 @@ from cotransport.methods import Method
 from cotransport.model.manifest import LONGEST_NAME
 from cotransport.networks.network import HeadAlone, Network
 from cotransport.settings.sections import PRETRAINED_NAMES, Budget
-from cotransport.system.randomness import seeded
+from cotransport.system.randomness import generator, seeded
 from cotransport.training.feature_cache import FeatureCache, digests_of
 from cotransport.training.inference import place
 from cotransport.training.loop import Trainer, TrainingControl
@@ -32,6 +33,10 @@ from cotransport.training.task_data import TaskData
 
 NEW_CLASSES = 1
 """Place of the random draws for new classes' weights."""
+CANDIDATES = 2
+"""Place of the random draws for the images that exemplars are chosen from."""
+PART = 4096
+"""Images whose features are computed at a time, if exemplars are chosen from a sample."""
 NAMED = 5
 """Classes, at most, that an error lists."""
 
@@ -103,7 +108,7 @@ def _next_state(
     if train:
         method.learn(trained, inputs, trainer)
 
-    memory = _updated_memory(settings, memory, data, embed)
+    memory = _updated_memory(settings, memory, data, embed, task)
     if cache is not None:  # features of images that are not kept are not kept either
         before_task = set() if before is None or before.features is None else before.features.digests
         cache = cache.only({*before_task, *(one for images in memory.exemplars for one in digests_of(images))})
@@ -210,7 +215,7 @@ def _features_only(data: TaskData, embed: Callable[[Images], Tensor]) -> TaskDat
 
 
 def _updated_memory(
-    settings: LearnerSettings, memory: Memory, data: LabelledImages, embed: Callable[[Images], Tensor]
+    settings: LearnerSettings, memory: Memory, data: LabelledImages, embed: Callable[[Images], Tensor], task: int
 ) -> Memory:
     """The memory after a task: exemplars of the new images added, every class cut to its quota."""
     budget = settings.method.budget(settings.memory)
@@ -224,12 +229,28 @@ def _updated_memory(
         candidates[number] = data.images.take(torch.nonzero(data.labels == number).flatten())
         if number < len(memory.exemplars):  # a known class: its exemplars compete with the new images
             candidates[number] = concatenate([memory.exemplars[number], candidates[number]])
-    if not quota:
+    if quota is None:
         return memory.updated(candidates, quota)
-    features = embed(concatenate(list(candidates.values())))
-    parts = torch.split(features, [len(images) for images in candidates.values()])
-    chosen = {
-        number: images.take(herding(part, quota)).detached()
-        for (number, images), part in zip(candidates.items(), parts, strict=True)
-    }
-    return memory.updated(chosen, quota)
+    if not quota:  # empty, and without a reference to the task's images
+        return memory.updated({number: images.first(0).detached() for number, images in candidates.items()}, quota)
+    if budget is not None and budget.candidates is not None:
+        places = {
+            number: herding_in_one_pass(
+                _features_in_parts(images, embed),
+                quota,
+                budget.candidates,
+                generator(settings.seed, CANDIDATES, task, number),
+            )
+            for number, images in candidates.items()
+        }
+    else:
+        features = embed(concatenate(list(candidates.values())))
+        parts = torch.split(features, [len(images) for images in candidates.values()])
+        places = {number: herding(part, quota) for number, part in zip(candidates, parts, strict=True)}
+    return memory.updated({number: candidates[number].take(places[number]).detached() for number in candidates}, quota)
+
+
+def _features_in_parts(images: Images, embed: Callable[[Images], Tensor]) -> Iterator[Tensor]:
+    """The features of images, a part at a time."""
+    for rows in in_chunks(len(images), PART):
+        yield embed(images.take(torch.arange(rows.start, rows.stop)))

@@ -43,6 +43,9 @@ class Data(Settings):
     """Hugging Face data sets: the column of the images. Needed only if there are several."""
     label_column: str | None = None
     """Hugging Face data sets: the column of the labels. Needed only if there are several."""
+    streaming: bool = False
+    """Hugging Face data sets in parquet files: keep only the images of the current task on the disk, and read them from
+    the stream when the task arrives. For data sets that are larger than the disk."""
     image_size: Annotated[int, Field(gt=0, le=LARGEST_IMAGE)] | None = None
     """Side, in pixels, of the square images that the network sees. By default, the size of the images, at most 224."""
     held_out: Share = 0.2
@@ -93,6 +96,9 @@ class Budget(Settings):
     """Number of exemplars in all, shared equally between the classes."""
     per_class: NotNegative | None = None
     """Number of exemplars of each class."""
+    candidates: Positive | None = None
+    """Choose the exemplars of each class from a random sample of this many of its images, and compute features in parts
+    that fit into memory. For classes with very many images. By default, from all images."""
 
     @model_validator(mode="after")
     def _one_budget(self) -> Budget:
