@@ -17,7 +17,7 @@ import pytest
 import typer
 from PIL import Image
 
-from cotransport.cli import main
+from cotransport.__main__ import main
 from cotransport.cli.main import app
 from cotransport.errors import ConfigError
 from cotransport.experiments.recipe import bundled_recipes, load_recipe

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 __all__ = ["IncrementalClassifier", "__version__"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> object:
     """The estimator, imported on first use, because it imports torch."""
     if name == "IncrementalClassifier":

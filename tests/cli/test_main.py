@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from cotransport import __version__
+from cotransport.__main__ import main
 from cotransport.cli import console
 from cotransport.errors import CotransportError, CotransportWarning, DataError, TrainingError
 from tests.cli.helpers import Command, start
@@ -46,7 +47,7 @@ def test_completion_can_be_shown_and_installed(cotransport: Command) -> None:
     assert "--show-completion" in printed
 
 
-@pytest.mark.parametrize("program", [["-m", "cotransport"], ["-c", "from cotransport.cli import main; main()"]])
+@pytest.mark.parametrize("program", [["-m", "cotransport"], ["-c", "from cotransport.__main__ import main; main()"]])
 def test_the_completion_script_is_for_the_command(program: list[str]) -> None:
     environment = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     words = [sys.executable, *program, "--show-completion", "bash"]
@@ -140,6 +141,16 @@ def test_a_signal_ends_with_its_exit_code(
 ) -> None:
     recipes_do(lambda: signal.raise_signal(number))
     assert cotransport("recipes") == (code, f"stopped by {number.name}\n")
+
+
+def test_a_signal_while_modules_are_loaded_leaves_no_stack_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cotransport.cli.main.main", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
 
 
 @pytest.mark.parametrize("error", [TrainingError("the loss is not finite"), RuntimeError("Connection closed by peer")])

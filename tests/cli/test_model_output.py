@@ -98,13 +98,13 @@ def outcome(*classes: ClassAccuracy, new: int = 1, **changes: Any) -> LessonOutc
         old_before=changes.pop("old_before", None),
         old_after=changes.pop("old_after", None),
         accuracy_lost=changes.pop("accuracy_lost", None),
-        times={},
+        times={"seconds": 75.0},
     )
     return LessonOutcome(**({"version": 2, "refused": None, "already": False, "parent": 1} | changes), report=report)
 
 
 def shown(found: LessonOutcome, capsys: pytest.CaptureFixture[str], *, as_json: bool = False) -> str:
-    show_outcome(Path("my model"), found, 75.0, as_json=as_json)
+    show_outcome(Path("my model"), found, as_json=as_json)
     captured = capsys.readouterr()
     return captured.out + captured.err
 
@@ -176,10 +176,11 @@ class TestShowOutcome:
         found = outcome(accuracy("cat", 90, 60), accuracy("owl", None, 70))
         confusions = [
             Confusion(name="cat", predicted="owl", images=3),
-            Confusion(name="owl", predicted="cat", images=1),
+            Confusion(name="owl", predicted="cat", images=2),
+            Confusion(name="owl", predicted="fox", images=1),
         ]
         report = found.report.model_copy(update={"confusions": confusions})
-        assert "most often confused: cat as owl (3), owl as cat (1)" in shown(found._replace(report=report), capsys)
+        assert "most often confused: cat as owl (3), owl as cat (2)\n" in shown(found._replace(report=report), capsys)
 
     @pytest.mark.parametrize(("kept", "expected"), [(12, "12 exemplars"), (0, "no exemplars"), (None, None)])
     def test_it_says_what_is_kept(

@@ -25,6 +25,7 @@ class TestDepth:
     def test_it_can_be_allowed(self, tmp_path: Path) -> None:
         _write_all(tmp_path, "cat/camera1", "cat/camera2", "dog/camera1")
         assert load(tmp_path, nested=True).train.classes == ("cat", "dog")
+        assert as_labelled(Data(source=str(tmp_path), nested=True), size=4).images.size == 4
 
     def test_one_folder_of_the_same_name_in_each_class_is_only_noticed(self, tmp_path: Path) -> None:
         _write_all(tmp_path, "cat/images", "dog/images")

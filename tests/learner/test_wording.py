@@ -87,7 +87,7 @@ def test_it_is_said_how_much_of_the_images_is_not_seen() -> None:
     images = EncodedImages.of([np.zeros(shape, np.uint8) for shape in shapes], 30)
     said = unseen_note(images, "crop")
     assert said is not None
-    assert said.startswith("about 12 % of an average image lies outside its central square")
+    assert said.endswith("the central square of each image, which leaves out about 12 % of an average image")
     assert unseen_note(images, "pad") is None
     assert unseen_note(images.take(torch.tensor([1, 3])), "crop") is None
     assert unseen_note(DATA.images, "crop") is None

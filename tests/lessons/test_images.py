@@ -63,6 +63,21 @@ class TestLabelledImages:
         with pytest.raises(DataError, match=r"the class 'class 9' was never learned\. .* Known: class 0, .*, \.\.\.$"):
             labelled_images(snapshot(known), str(tmp_path), NOTHING_CHOSEN)
 
+    def test_a_folder_above_the_classes_is_an_error_of_its_own(self, tmp_path: Path) -> None:
+        for week, number in (("week1", 0), ("week2", 1)):
+            write(blobs(1, 2, first=number), tmp_path / week)
+        with pytest.raises(DataError, match=r"If these are the classes, give .*week1 instead"):
+            labelled_images(snapshot(("class 0", "class 1")), str(tmp_path), NOTHING_CHOSEN)
+
+
+def test_a_model_beside_images_does_not_make_them_a_hugging_face_data_set(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(blobs(2, 2), tmp_path / "here")
+    model.rename(tmp_path / "here" / "model")
+    monkeypatch.chdir(tmp_path / "here")
+    assert "model" in open_lesson_source(".", None, LessonOptions()).classes
+
 
 def test_a_model_in_the_place_of_images_is_an_error(model: Path) -> None:
     with pytest.raises(ConfigError, match=r"a model, not images\. The command takes the model first: learn MODEL DATA"):

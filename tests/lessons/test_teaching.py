@@ -82,7 +82,7 @@ class TestFit:
             listener = Notes()
             options = choose(prediction={"fit": fit}, schedule={"epochs": 1})
             learn(tmp_path / fit, images, options, listener=listener)
-            assert sum(note.startswith("about 67 % of an average image") for note in listener.heard) == said
+            assert sum(note.endswith("leaves out about 67 % of an average image") for note in listener.heard) == said
 
 
 class TestLearn:

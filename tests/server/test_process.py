@@ -187,6 +187,6 @@ def test_a_second_server_is_one_message(model: Path) -> None:
 def test_serve_needs_its_libraries(tmp_path: Path) -> None:
     hide = "import sys; sys.modules['uvicorn'] = None; from importlib import util; real = util.find_spec;"
     hide += "util.find_spec = lambda name, *_: None if name == 'uvicorn' else real(name);"
-    script = hide + "sys.argv = ['cotransport', 'serve', 'model']; from cotransport.cli import main; main()"
+    script = hide + "sys.argv = ['cotransport', 'serve', 'model']; from cotransport.__main__ import main; main()"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert (done.returncode, "pip install 'cotransport[serve]'" in done.stderr) == (2, True), done.stderr

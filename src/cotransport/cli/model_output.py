@@ -81,8 +81,8 @@ def print_predictions(answers: Iterable[Prediction], form: Format, top: int) -> 
     return failed
 
 
-def show_outcome(model: Path, outcome: LessonOutcome, seconds: float, *, as_json: bool) -> None:
-    """Print the outcome of a lesson that took some seconds."""
+def show_outcome(model: Path, outcome: LessonOutcome, *, as_json: bool) -> None:
+    """Print the outcome of a lesson."""
     report = outcome.report
     if as_json:
         print_json(outcome.plain())
@@ -119,8 +119,9 @@ def show_outcome(model: Path, outcome: LessonOutcome, seconds: float, *, as_json
             soft_wrap=True,
             style="dim",
         )
-    if report.confusions:
-        worst = [f"{one.name} as {one.predicted} ({one.images})" for one in report.confusions[:SHOWN_CONFUSIONS]]
+    confusions = [one for one in report.confusions if one.images > 1][:SHOWN_CONFUSIONS]
+    if confusions:
+        worst = [f"{one.name} as {one.predicted} ({one.images})" for one in confusions]
         out.print(f"most often confused: {markup(', '.join(worst))}", soft_wrap=True, style="dim")
     lost = [one for one in report.per_class if is_beyond_chance(one.lost or 0, one.gained or 0)]
     change = changed_images(report.per_class)
@@ -137,8 +138,8 @@ def show_outcome(model: Path, outcome: LessonOutcome, seconds: float, *, as_json
 
         name = markup(shlex.quote(str(model)))
         note(
-            f"[dim]learned in {duration(seconds)}. Use it with cotransport predict {name} IMAGE..., and see what it "
-            f"knows with cotransport report {name}[/]"
+            f"[dim]learned in {duration(report.times['seconds'])}. Use it with cotransport predict {name} IMAGE..., "
+            f"and see what it knows with cotransport report {name}[/]"
         )
     if outcome.refused is not None:
         err.print(

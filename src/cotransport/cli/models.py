@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from pathlib import Path
@@ -167,8 +166,6 @@ def learn(
         raise typer.BadParameter(f"--minutes {minutes:g}: give a time above 0")
     if not 0 < held_out < 1:
         raise typer.BadParameter(f"--held-out {held_out:g}: give a share above 0 and below 1")
-    from cotransport.lessons.teaching import learn as teach
-
     chosen: dict[str, Any] = {}
     plain = {"method": method, "backbone": backbone, "image_size": image_size, "seed": seed, "freeze_backbone": freeze}
     chosen |= {name: value for name, value in plain.items() if value is not None}
@@ -187,14 +184,15 @@ def learn(
         known_classes=known_classes.value,
         max_forgetting=max_forgetting,
     )
-    started = time.perf_counter()
     again = [word for word in sys.argv[1:] if word != "--overwrite"]
     with resume_hint(shlex.join(["cotransport", *again])):
+        from cotransport.lessons.teaching import learn as teach
+
         is_first = is_first_process(options.device)
         with listening(stderr=as_json) as listener:
             outcome = teach(model, data, options, overwrite=overwrite, listener=listener)
     if is_first:
-        show_outcome(model, outcome, time.perf_counter() - started, as_json=as_json)
+        show_outcome(model, outcome, as_json=as_json)
     if outcome.refused is not None:
         raise typer.Exit(3)
 

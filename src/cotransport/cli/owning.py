@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,7 +42,9 @@ def info(model: Model, as_json: AsJson = False) -> None:
             f"{exemplars:,} exemplars, {held_out:,} held-out images; {file_size(facts['bytes'])} in all",
             soft_wrap=True,
         )
-    table = Table("", "version", "from", "classes", "accuracy", "lost", "size", "made", box=None)
+    if facts["classes"]:
+        out.print(f"it knows {_listed(facts['classes'])}", soft_wrap=True)
+    table = Table("", "version", "from", "classes", "accuracy", "old classes", "size", "made", box=None)
     latest = facts["versions"][-SHOWN:]
     for one in latest:
         table.add_row(
@@ -50,20 +52,18 @@ def info(model: Model, as_json: AsJson = False) -> None:
             str(one["version"]),
             str(one["parent"] or "–"),
             str(one.get("classes", "–")),
-            percent(one.get("accuracy")) + (f" of {one['held_out']:,}" if one.get("accuracy") is not None else ""),
-            _lost_points(one),
+            percent(one.get("accuracy")) + (f" of {one['tested']:,}" if one.get("accuracy") is not None else ""),
+            _change_in_points(one),
             file_size(one["bytes"]),
             markup(one["made"][:10]),
         )
     out.print(table)
-    out.print("accuracy on the held-out images; lost by the classes known before the lesson", style="dim")
+    out.print("accuracy on the held-out images; old classes are those known before the lesson", style="dim")
     if len(facts["versions"]) > SHOWN:
         out.print(f"the latest {SHOWN} of {len(facts['versions']):,} versions; --json has all", style="dim")
     for one in latest:
         names = one.get("new_classes", [])
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        learned = ", ".join(str(name) for name in names[:SHOWN]) + more
-        notes = [f"version {one['version']} learned {learned}"] if names else []
+        notes = [f"version {one['version']} learned {_listed(names)}"] if names else []
         notes += [f"version {one['version']}: {one['change']}"] if one.get("change") else []
         at_first = " at first" if one["version"] == facts["current"] else ""
         notes += [f"version {one['version']} was refused{at_first}: {one['refused']}"] if one["refused"] else []
@@ -77,13 +77,19 @@ def info(model: Model, as_json: AsJson = False) -> None:
         )
 
 
-def _lost_points(version: Mapping[str, Any]) -> str:
-    """The points of accuracy that the classes known before have lost in a version, and whether that is certain."""
+def _listed(names: Sequence[str | int]) -> str:
+    """Names of classes, separated by commas; of very many, the first ones."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return markup(", ".join(str(name) for name in names[:SHOWN]) + more)
+
+
+def _change_in_points(version: Mapping[str, Any]) -> str:
+    """How many points of accuracy the classes known before have gained or lost, and whether that is certain."""
     lost, likely = version.get("forgetting"), version.get("likely_loss")
     if lost is None or version.get("change"):
         return "–"
-    doubt = " (may be chance)" if lost > 0 and likely is not None and likely[0] <= 0 else ""
-    return f"{lost:.1f} points{doubt}"
+    doubt = " (may be chance)" if lost and likely is not None and likely[0] <= 0 <= likely[1] else ""
+    return f"{-lost:+.1f} points{doubt}" if lost else "no change"
 
 
 @app.command(

@@ -100,6 +100,6 @@ def check_inside(path: Path, root: Path | None) -> None:
         raise DataError(f"{path}: a link that leads nowhere. Remove it") from None
     if not inside:
         raise DataError(
-            f"{path}: leads out of {root}. Put a copy into the folder, or allow links with data.follow_links: true "
-            "(--set data.follow_links=true)"
+            f"{path}: leads out of {root}. Put a copy into the folder, or allow links with data.follow_links: true",
+            hint="That is --set data.follow_links=true, or learn(Data(source=..., follow_links=True)) in Python",
         )

@@ -41,11 +41,16 @@ class ImageFolder:
         """The subfolders' names, sorted."""
         return tuple(_class_folders(self._train, self._root))
 
-    def splits(self, fit: Fit = "crop") -> Splits:
-        """The images below the subfolders."""
+    def training_files(self) -> LabelledFiles:
+        """The files below the subfolders. Raises an error if these seem to be above the classes."""
         train = class_files(self._train, self.classes, self._root)
         if not self._settings.nested:
             _check_depth(train.files)
+        return train
+
+    def splits(self, fit: Fit = "crop") -> Splits:
+        """The images below the subfolders."""
+        train = self.training_files()
         if self._test is None:
             (images,) = images_from_parts([train.files], self._settings.image_size, fit)
             return Splits(LabelledImages(images, train.labels, self.classes), None)
@@ -165,8 +170,8 @@ def _check_depth(files: FileList) -> None:
     )
     if len({place[1] for place in places}) > 1:
         raise DataError(
-            f"{message}. If {first.name} is a class, with all images below it, set data.nested: true "
-            "(--set data.nested=true)"
+            f"{message}. If {first.name} is a class, with all images below it, set data.nested: true",
+            hint="That is --set data.nested=true, or learn(Data(source=..., nested=True)) in Python",
         )
     warnings.warn(message, CotransportWarning, stacklevel=3)
 

@@ -40,8 +40,10 @@ _SAVED_TO_DISK = ("dataset_dict.json", "state.json")
 
 def is_hugging_face(folder: Path) -> bool:
     """Whether a folder contains a Hugging Face data set, rather than a subfolder of images per class."""
-    saved = any((folder / name).is_file() for name in _SAVED_TO_DISK)
-    return saved or any(next(folder.glob(f"{level}*.parquet"), None) for level in ("", "*/", "*/*/"))
+    if any((folder / name).is_file() for name in _SAVED_TO_DISK):
+        return True
+    found = (path for level in ("", "*/", "*/*/") for path in folder.glob(f"{level}*.parquet"))
+    return any(not (path.parent.parent / "manifest.json").is_file() for path in found)  # these are a model's images
 
 
 def is_hub_id(name: str) -> bool:

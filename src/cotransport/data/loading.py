@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -49,7 +49,7 @@ def images_from_parts(
         in_memory = fits_memory(sum(len(items) for items in parts), size)
     if in_memory:
         return [PixelImages(decode_squares(items, size, fit)) for items in parts]
-    raise_image_errors([error for items in parts for error in _header_errors(items)])
+    _sizes(parts, HEADERS)
     return [EncodedImages.of(items, size) for items in parts]
 
 
@@ -93,13 +93,18 @@ def raise_image_errors(errors: Sequence[DataError]) -> None:
         raise DataError(f"{len(errors)} images cannot be used{', such as' if len(errors) > NAMED else ''}:{some}")
 
 
-def _header_errors(items: Sequence[Item]) -> Iterator[DataError]:
-    """The errors of images whose headers cannot be read."""
-    for index in evenly_spaced(len(items), HEADERS):
-        try:
-            image_size(items[index])
-        except DataError as error:
-            yield error
+def _sizes(parts: Sequence[Sequence[Item]], count: int) -> list[tuple[int, int]]:
+    """The sizes of some images of each part, from their headers. One error lists those that cannot be read."""
+    sizes: list[tuple[int, int]] = []
+    errors: list[DataError] = []
+    for items in parts:
+        for index in evenly_spaced(len(items), count):
+            try:
+                sizes.append(image_size(items[index]))
+            except DataError as error:
+                errors.append(error)
+    raise_image_errors(errors)
+    return sizes
 
 
 def outside_centre(images: Images) -> float:
@@ -122,5 +127,5 @@ def natural_size(items: Sequence[Item]) -> int:
     """The median of the images' shorter sides, at most `LARGEST_SIDE`."""
     if not len(items):
         raise DataError("no images. Give at least one")
-    sides = [min(image_size(items[index])) for index in evenly_spaced(len(items), 1000)]
+    sides = [min(size) for size in _sizes([items], 1000)]
     return min(int(np.median(sides)), LARGEST_SIDE)

@@ -123,7 +123,9 @@ def _source_in(folder: Path, settings: Data) -> Source:
     official = listed_source(settings, folder) or imagenet_source(settings, folder)
     if official is not None:
         return official
-    return HuggingFace(settings, folder) if is_hugging_face(folder) else ImageFolder(settings, folder)
+    if is_hugging_face(folder):
+        return HuggingFace(settings, folder if folder.name else folder.resolve())  # the library needs a name
+    return ImageFolder(settings, folder)
 
 
 def load_data_set(source: Source, settings: Data, fit: Fit = "crop") -> DataSet:
@@ -144,7 +146,7 @@ def prefer_folder(name: str) -> str:
 
 
 def as_splits(images: object, labels: object = None, size: int | None = None, fit: Fit = "crop") -> Splits:
-    """The estimator's input as labelled images: images with labels, or the name of a folder or data set.
+    """The estimator's input as labelled images: images with labels, or the name of a folder or data set, or settings.
 
     size : side of the images, in pixels.
     fit : how images that are kept in memory become squares.
@@ -153,6 +155,8 @@ def as_splits(images: object, labels: object = None, size: int | None = None, fi
         return Splits(images if size is None else replace(images, images=resize(images.images, size, fit)), None)
     if labels is not None:
         return Splits(as_labelled_images(images, labels, size, fit), None)
+    if isinstance(images, Data):
+        return open_source(images.model_copy(update={"image_size": size})).splits(fit)
     if isinstance(images, str | os.PathLike):
         return open_source(Data(source=prefer_folder(os.fspath(images)), image_size=size)).splits(fit)
     raise DataError(

@@ -21,6 +21,7 @@ from cotransport.learner.building import new_network
 from cotransport.learner.learning import learned
 from cotransport.learner.prediction import Predictor
 from cotransport.learner.settings import LearnerSettings
+from cotransport.learner.suggestions import is_grey
 from cotransport.methods.analytic import Analytic
 from cotransport.networks.efficientnet_lite import is_installed
 from cotransport.networks.heads import DiscriminantHead
@@ -32,8 +33,10 @@ from cotransport.training.task_data import TaskData
 PRETRAINED = "efficientnet-lite0"
 PRETRAINED_SIDE = 224
 """Side of the images that the pretrained network was trained on. It recognises smaller ones worse."""
-SMALLEST_SIDE = 64
-"""Smallest side of images that a network for photographs may suit."""
+SMALLEST_SIDE, SMALLEST_TRIED = 64, 24
+"""Smallest side of images that a network for photographs usually suits, and of colour images that it may suit."""
+FEW = 5_000
+"""Small images are tried if there are no more than this: they are enlarged, and their features take long."""
 TESTED = 0.2
 """Share of the training images that a trial is tested on."""
 FEWEST_TESTED = 20
@@ -66,8 +69,11 @@ class Trial(NamedTuple):
 
 
 def may_suit(data: LabelledImages) -> bool:
-    """Whether a pretrained network is installed, and the images are large enough for it."""
-    return data.images.size >= SMALLEST_SIDE and is_installed(PRETRAINED)
+    """Whether a pretrained network is installed, and the images are large enough for it, or few and in colour."""
+    if not is_installed(PRETRAINED):
+        return False
+    is_tried = data.images.size >= SMALLEST_TRIED and len(data) <= FEW and not is_grey(data)
+    return data.images.size >= SMALLEST_SIDE or is_tried
 
 
 def try_networks(

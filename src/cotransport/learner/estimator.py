@@ -196,8 +196,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     ) -> IncrementalClassifier:
         """Learn the classes of a new task.
 
-        images : a folder with a subfolder per class or a Hugging Face data set (path or id), without labels; or uint8
-            (n, h, w, 3), or a list of files, with a label for each.
+        images : a folder with a subfolder per class or a Hugging Face data set (path or id, or `Data` with settings),
+            without labels; or uint8 (n, h, w, 3), or a list of files, with a label for each.
         known_classes : `refuse` images of classes that are known already, or `extend` these classes with them.
         """
         if known_classes not in {"refuse", "extend"}:

@@ -70,8 +70,9 @@ def choose_network(
     wants_pretrained = is_pretrained(chosen.get("backbone")) or chosen.get("freeze_backbone") is not None
     if "backbone" in chosen and not is_pretrained(chosen["backbone"]):
         return own
-    if not wants_pretrained and not may_suit(train):
-        if train.images.size >= SMALLEST_SIDE:
+    is_small = train.images.size < SMALLEST_SIDE
+    if not wants_pretrained and (not may_suit(train) or (is_small and size is not None)):
+        if not is_small:
             listener.note(HINT)
         return own
     seen = _published_input(chosen.get("backbone"))

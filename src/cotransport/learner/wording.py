@@ -10,7 +10,7 @@ from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.suggestions import is_grey
 from cotransport.settings.sections import Fit
 
-WHOLE_IMAGE = "--fit pad or --fit stretch shows the whole image"
+WHOLE_IMAGE = "for photographs this is usually best; --fit pad or --fit stretch uses the whole image"
 WORTH_SAYING = 0.1
 """Share of an average image that is not seen, from which on a lesson says so."""
 
@@ -56,8 +56,8 @@ def unseen_note(images: Images, fit: Fit) -> str | None:
     if share < WORTH_SAYING:
         return None
     return (
-        f"about {100 * share:.0f} % of an average image lies outside its central square, where the network does not "
-        "look"
+        f"the network sees the central square of each image, which leaves out about {100 * share:.0f} % of an average "
+        "image"
     )
 
 

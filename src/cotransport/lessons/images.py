@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from cotransport.data import LabelledImages, Source, open_source, prefer_folder
+from cotransport.data.folders import ImageFolder
 from cotransport.errors import ConfigError, CotransportWarning, DataError
 from cotransport.learner.lesson_settings import fit_of
 from cotransport.lessons.options import LessonOptions
@@ -42,6 +43,8 @@ def labelled_images(
     known = snapshot.classes
     source = open_lesson_source(data, snapshot.image_size, options)
     unknown = [name for name in source.classes if name not in known]
+    if unknown and isinstance(source, ImageFolder):
+        source.training_files()  # raises an error if the folder is the one above the classes
     if unknown and not (skip_unknown and len(unknown) < len(source.classes)):
         some = ", ".join(str(name) for name in known[:12]) + (", ..." if len(known) > 12 else "")
         raise DataError(f"the class {unknown[0]!r} was never learned. Leave it out. Known: {some}")

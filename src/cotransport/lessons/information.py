@@ -46,6 +46,7 @@ def describe(path: AnyPath) -> dict[str, Any]:
             "exemplars": own.exemplars,
             "held_out": own.held_out,
             "accuracy": report and report.accuracy,
+            "tested": sum(one.images for one in report.per_class) if report else None,
             "forgetting": report and report.accuracy_lost,  # the key of earlier releases
             "likely_loss": list(report.likely_loss) if report and report.likely_loss else None,
         }

@@ -13,6 +13,7 @@ from cotransport.errors import ConfigError, CotransportWarning, ModelError
 from cotransport.lessons.records import Confusion, LessonRecord, LessonReport, parse_report
 from cotransport.model.folder import CHOOSE_VERSION, IMAGES, METRICS, MODEL, TENSORS, WEIGHTS, ModelFolder
 from cotransport.model.manifest import LONGEST_NAME
+from cotransport.settings.validation import nearest
 from cotransport.system.files import AnyPath
 
 if TYPE_CHECKING:
@@ -116,7 +117,9 @@ def known_class(name: str, classes: Sequence[str | int]) -> str | int:
     """The class that a user names. Classes may be whole numbers."""
     known = {str(label): label for label in classes}
     if name not in known:
-        raise ConfigError(f"{name!r}: the model does not know this class. It knows: {', '.join(known)}")
+        raise ConfigError(
+            f"{name!r}: the model does not know this class{nearest(name, known)} It knows: {', '.join(known)}"
+        )
     return known[name]
 
 

@@ -60,8 +60,10 @@ def learn(
 
     overwrite : discard an unfinished lesson instead.
     """
+    started = time.perf_counter()
     data, processes, store = str(data), processes_for(options.device), ModelStore(folder)
     listener = listener if processes.is_first else NullListener()
+    store.check_place()
     size = _image_size(store, options)
     source = open_lesson_source(data, size, options)  # wrong data is an error before a model folder is created
     with jobs.locked(store, processes):
@@ -83,7 +85,7 @@ def learn(
         job = Job(store.unfinished, record, processes)
         with jobs.uninterrupted():
             try:
-                outcome = _teach(model, lesson, job, options, listener)
+                outcome = _teach(model, lesson, job, options, listener, started)
             except (ConfigError, TrainingError):  # it would fail in the same way again
                 job.remove()
                 raise
@@ -252,10 +254,13 @@ def _resume_or_start(store: ModelStore, record: JobRecord, *, overwrite: bool) -
 
 
 def _teach(
-    model: _Model, lesson: _PreparedLesson, job: Job, options: LessonOptions, listener: Listener
+    model: _Model, lesson: _PreparedLesson, job: Job, options: LessonOptions, listener: Listener, started: float
 ) -> LessonOutcome:
-    """Learn, compare with the version before, and write the new version to the model folder."""
-    started, store, settings = time.perf_counter(), model.store, lesson.settings
+    """Learn, compare with the version before, and write the new version to the model folder.
+
+    started : when the lesson began, in seconds of `time.perf_counter`.
+    """
+    store, settings = model.store, lesson.settings
     notes = lesson_notes(settings, lesson.train, lesson.test, is_first=model.state is None)
     listener.job_started("", notes, work=[1.0], tasks_done=0)
     listener.details(yaml_text({**settings.plain(), "device": settings.device.model_dump(mode="json")}))

@@ -95,12 +95,8 @@ class ModelFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Create the folder if needed, and keep other writers out of it."""
-        self._check_places()
-        if self.path.exists() and not self.exists:
-            self._check_ours()
+        self.check_place()
         is_new = not self.path.exists()
-        if is_new:
-            self._check_not_inside()
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.path / LOCK)
@@ -116,6 +112,14 @@ class ModelFolder:
             raise
         finally:
             lock.release()
+
+    def check_place(self) -> None:
+        """Raise an error if the folder is neither a model nor a place for a new one."""
+        self._check_places()
+        if self.path.exists() and not self.exists:
+            self._check_ours()
+        if not self.path.exists():
+            self._check_not_inside()
 
     def _check_not_inside(self) -> None:
         """Raise an error if a new model would be made inside another one."""

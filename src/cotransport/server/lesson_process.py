@@ -19,7 +19,7 @@ _LONGEST_LINE = 1 << 20
 _START = (
     "import sys; sys.path[:] = [path for path in sys.path if path]; "  # never import from the current folder
     "from cotransport.system.machine import end_with_parent; end_with_parent(); "
-    "from cotransport.cli import main; main()"
+    "from cotransport.__main__ import main; main()"
 )
 _FINISHED = frozenset({0, 3})  # 3: the new version is refused
 _KILLED = frozenset({-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGINT})
