@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import signal
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tests.soak.actions import Action, copy_of
-from tests.soak.children import Ended, in_child
-from tests.soak.interposer import watch
+from tests.soak.actions import ACTIONS, Action, copy_of
+from tests.soak.children import in_child
+from tests.soak.interposer import Hook, watch
+from tests.soak.judgement import problem_after, reference
+from tests.soak.shift import Shift
 
 
 class Fault(NamedTuple):
@@ -26,15 +29,46 @@ class Fault(NamedTuple):
     def __str__(self) -> str:
         if not self.error:
             return "SIGKILL"
-        return f"{errno.errorcode[self.error]} {'from then on' if self.lasts else 'once'}"
+        return f"{errno.errorcode[self.error]}-{'from-then-on' if self.lasts else 'once'}"
 
 
-KILL = Fault(0, lasts=True)
-ERRORS = [Fault(error, lasts) for error in (errno.ENOSPC, errno.EIO, errno.EACCES) for lasts in (False, True)]
+FAULTS = [
+    Fault(0, lasts=True),
+    *(Fault(error, lasts) for error in (errno.ENOSPC, errno.EIO, errno.EACCES) for lasts in (False, True)),
+]
 
 
-def reference(action: Action, start: Path, place: Path) -> tuple[Any, int]:
-    """The outcome of a command without a fault, and the number of its calls that change files."""
+def soak_faults(shift: Shift) -> Iterator[None]:
+    """Try every fault at every call of every command, in an order that covers all of them evenly."""
+    place = shift.folder / "faulty"
+    known = {action.name: reference(action, shift.start, place) for action in ACTIONS}
+    calls = {action.name: calls_of(action, shift.start, place) for action in ACTIONS}
+    cases = [(action, number, fault) for action in ACTIONS for number in range(calls[action.name]) for fault in FAULTS]
+    random.Random(0).shuffle(cases)
+    if not shift.worker:
+        for name, number in calls.items():
+            shift.journal.plan("faults", _row(name, number), number * len(FAULTS))
+    for action, number, fault in shift.own(cases):
+        case = f"faults/{action.name}/{number}/{fault}"
+        if not shift.wants(case):
+            continue
+        copy_of(shift.start, place)
+
+        def disturbed(action: Action = action, number: int = number, fault: Fault = fault) -> None:
+            watch(place, _hook(number, fault))
+            action.act(place)
+
+        problem = problem_after([in_child(disturbed)], action, place, known[action.name])
+        shift.journal.add("faults", _row(action.name, calls[action.name]), case, problem)
+        yield
+
+
+def _row(action: str, calls: int) -> str:
+    return f"`{action}`, {calls} calls"
+
+
+def calls_of(action: Action, start: Path, place: Path) -> int:
+    """The number of a command's calls that change files."""
     copy_of(start, place)
     calls = count()
 
@@ -46,21 +80,11 @@ def reference(action: Action, start: Path, place: Path) -> tuple[Any, int]:
     ended = in_child(counted)
     if ended.how != "done":
         raise RuntimeError(f"{action.name} fails without a fault: {ended.text}")
-    return action.outcome(place), int(ended.text)
+    return int(ended.text)
 
 
-def with_fault(action: Action, start: Path, place: Path, number: int, fault: Fault) -> Ended:
-    """Run a command on a fresh copy. The call with this number, counted from 0, fails."""
-    copy_of(start, place)
-
-    def disturbed() -> None:
-        watch(place, _hook(number, fault))
-        action.act(place)
-
-    return in_child(disturbed)
-
-
-def _hook(number: int, fault: Fault) -> Any:
+def _hook(number: int, fault: Fault) -> Hook:
+    """A hook that disturbs the call with this number, counted from 0."""
     calls = count()
 
     def hook(_: str, __: Path, done: bool) -> int:
@@ -74,10 +98,3 @@ def _hook(number: int, fault: Fault) -> Any:
         return fault.error
 
     return hook
-
-
-def faults(calls: int) -> Iterator[tuple[int, Fault]]:
-    """Every fault at every call: first a kill at each, then the errors."""
-    for fault in (KILL, *ERRORS):
-        for number in range(calls):
-            yield number, fault

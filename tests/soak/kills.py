@@ -1,0 +1,58 @@
+"""SIGKILL at random moments, in one process and in two."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from itertools import count
+
+from tests.soak.actions import ACTIONS, IN_TWO_PROCESSES, Action, copy_of
+from tests.soak.children import Kill, in_children
+from tests.soak.judgement import Reference, problem_after, reference
+from tests.soak.shift import Shift
+
+LONGEST_SERIES = 3
+"""How many times a command is killed, repeated and killed again before its folder is examined."""
+LATER_SECONDS = 0.3
+"""The second of two processes is killed at most so much later than the first."""
+
+
+def soak_kills(shift: Shift) -> Iterator[None]:
+    """Kill every command again and again, each at moments that cover its whole time."""
+    known: dict[str, tuple[Reference, float]] = {}
+    for series in count(shift.worker, shift.workers):
+        for action in (*ACTIONS, *IN_TWO_PROCESSES):
+            if action.name not in known:
+                known[action.name] = _timed_reference(action, shift)
+            copy_of(shift.start, shift.folder / "killed")
+            _kill_and_judge(action, *known[action.name], series, shift)
+            yield
+
+
+def _timed_reference(action: Action, shift: Shift) -> tuple[Reference, float]:
+    """The command without a fault, and its time."""
+    place = shift.folder / "killed"
+    found = reference(action, shift.start, place)
+    copy_of(shift.start, place)
+    began = time.monotonic()
+    in_children(action.processes(place))
+    return found, time.monotonic() - began
+
+
+def _kill_and_judge(action: Action, expected: Reference, seconds: float, series: int, shift: Shift) -> None:
+    """Kill a command up to a few times, then examine its folder and repeat the command to its end."""
+    place, moments = shift.folder / "killed", random.Random(f"{action.name} {series}")
+    for kills in range(1, 1 + LONGEST_SERIES):
+        kill = Kill(moments.uniform(0.001, 1.05 * seconds), moments.uniform(0, LATER_SECONDS), moments.randrange(2))
+        ended = in_children(action.processes(place), kill)
+        was_killed = any(one.how == "killed" for one in ended)
+        if was_killed and kills < LONGEST_SERIES and moments.random() < 0.5:
+            shift.journal.add("kills", f"`{action.name}`", "", None)
+            continue
+        if was_killed:  # the other of two processes may have lost its partner
+            ended = [one for one in ended if one.how == "hung"]
+        case = f"kills/{action.name}/{series} ({kills} kills, the last after {kill})"
+        problem = problem_after(ended, action, place, expected)
+        shift.journal.add("kills", f"`{action.name}`", case, problem, tried=int(was_killed))
+        return
