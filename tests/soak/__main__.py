@@ -7,6 +7,7 @@ CASE : a single case to repeat, as the results name it, such as `faults/learn/37
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from tests.soak.interposer import restart_with_library
+from tests.soak.interposer import LIBRARY, restart_with_library
 
 restart_with_library()
 
@@ -27,6 +28,7 @@ from tests.soak.inputs import TOGETHER, soak_inputs  # noqa: E402
 from tests.soak.journal import Journal, described, rows, write_results  # noqa: E402
 from tests.soak.kills import soak_kills  # noqa: E402
 from tests.soak.power import soak_power  # noqa: E402
+from tests.soak.preparation import Prepared, prepare  # noqa: E402
 from tests.soak.shift import Shift  # noqa: E402
 from tests.soak.warm import make_start_and_import  # noqa: E402
 
@@ -37,9 +39,9 @@ RUNS: dict[str, Callable[[Shift], Iterator[None]]] = {
     **{f"inputs/{kind}": partial(soak_inputs, kind) for kind in TOGETHER},
 }
 SHARES = {
-    "faults": 0.42,
+    "faults": 0.4,
     "power": 0.06,
-    "kills": 0.3,
+    "kills": 0.32,
     "inputs/images": 0.05,
     "inputs/recipes": 0.06,
     "inputs/requests": 0.05,
@@ -61,8 +63,9 @@ def main(words: list[str]) -> int:
         folder = Path(name)
         about, began = described(minutes, workers, folder), time.monotonic()
         make_start_and_import(folder / "start")
+        prepared = prepare(folder / "start", folder, parts)
         children = [
-            _start_worker(number, workers, parts, folder, began + 60 * minutes, case) for number in range(workers)
+            _start_worker(number, workers, parts, prepared, began + 60 * minutes, case) for number in range(workers)
         ]
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         journals = [folder / f"{number}.jsonl" for number in range(workers)]
@@ -80,6 +83,7 @@ def main(words: list[str]) -> int:
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
         found = rows(journals)
+    shutil.rmtree(Path(os.environ[LIBRARY]).parent)
     for row in found:
         of = "" if row.planned is None else f" of {row.planned:,}"
         print(f"{row.part}: {row.what}: {row.tried:,}{of}, failed: {len(row.failures)}", flush=True)
@@ -88,7 +92,7 @@ def main(words: list[str]) -> int:
     return int(any(statuses) or any(row.failures for row in found))
 
 
-def _start_worker(number: int, workers: int, parts: list[str], folder: Path, end: float, case: str | None) -> int:
+def _start_worker(number: int, workers: int, parts: list[str], prepared: Prepared, end: float, case: str | None) -> int:
     """Start a process that works on its share of every part; returns its id."""
     child = os.fork()
     if child:
@@ -96,9 +100,10 @@ def _start_worker(number: int, workers: int, parts: list[str], folder: Path, end
     code = 1
     try:
         end_with_parent()
+        folder = prepared.start.parent
         own = folder / str(number)
         own.mkdir()
-        shift = Shift(number, workers, folder / "start", own, Journal(folder / f"{number}.jsonl"), end, case)
+        shift = Shift(number, workers, prepared, own, Journal(folder / f"{number}.jsonl"), end, case)
         _take_turns({part: RUNS[part](shift) for part in parts}, shift)
         code = 0
     except BaseException:

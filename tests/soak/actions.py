@@ -41,7 +41,7 @@ class Action:
 
     name: str
     act: Callable[[Path], object]
-    """The command. Its folder is named `work`; lessons are in `lessons` beside it."""
+    """The command, in a folder with a model `work` and some `lessons`."""
     outcome: Callable[[Path], dict[str, Any]]
     """What is in the folder, without times: the same with a fault as without."""
     check: Callable[[Path], dict[str, Any]]
@@ -70,9 +70,8 @@ def copy_of(start: Path, place: Path) -> Path:
     return place
 
 
-def files(place: Path) -> dict[str, Any]:
+def files(folder: Path) -> dict[str, Any]:
     """Every file in a model folder with its checksum. Times, and checksums of files with times, are left out."""
-    folder = place / "work"
     found = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
     return {str(path.relative_to(folder)): hashlib.sha256(_without_times(path)).hexdigest() for path in found}
 
@@ -93,16 +92,17 @@ def _without_times(path: Path) -> bytes:
     return json.dumps(values).encode()
 
 
-def check_model(place: Path) -> dict[str, Any]:
-    """The current version of a model, and the weights of all versions.
+def check_model(model: Path) -> dict[str, Any]:
+    """The current version of a model, and the weights of all versions; nothing before its first lesson.
 
     Raises an error unless every version is whole, and the current one can be used.
     """
-    model = place / "work"
+    store = ModelStore(model)
+    if not store.exists:
+        return {}
     wrong = check(model)
     if wrong:
         raise AssertionError(f"check: {wrong}")
-    store = ModelStore(model)
     snapshot, manifest = store.read(), store.manifest()
     _ = snapshot.memory.exemplars, snapshot.held_out.exemplars
     weights = {str(one.number): one.files["weights.safetensors"].sha256 for one in manifest.versions}
@@ -130,15 +130,22 @@ def run(place: Path) -> None:
     run_digits(*settings, "device.checkpoint_seconds=0", out=place / "run", resume=True)
 
 
+def _learn(place: Path, model: str, lesson: int) -> None:
+    """A lesson, under a name that is the same in every place."""
+    os.chdir(place)
+    learn(place / model, f"lessons/{lesson}", OPTIONS)
+
+
 def _remove_image(place: Path) -> None:
     remove_images(place / "work", [(place / IMAGE).read_text()])
 
 
-def _on_model(name: str, act: Callable[[Path], object]) -> Action:
-    return Action(name, act, files, check_model)
+def _on_model(name: str, act: Callable[[Path], object], model: str = "work") -> Action:
+    return Action(name, act, lambda place: files(place / model), lambda place: check_model(place / model))
 
 
-LEARN = _on_model("learn", lambda place: learn(place / "work", place / "lessons" / "2", OPTIONS))
+LEARN = _on_model("learn", lambda place: _learn(place, "work", 2))
+FIRST = _on_model("learn, first lesson", lambda place: _learn(place, "new", 0), "new")
 RUN = Action("run", run, run_outcome, check_run)
 CHANGES = (
     _on_model("remove", lambda place: remove(place / "work", "class 0", device=CPU)),

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tests.soak.actions import ACTIONS, Action, copy_of
 from tests.soak.children import in_child
 from tests.soak.interposer import Hook, watch
-from tests.soak.judgement import problem_after, reference
+from tests.soak.judgement import problem_after
 from tests.soak.shift import Shift
 
 
@@ -40,9 +40,7 @@ FAULTS = [
 
 def soak_faults(shift: Shift) -> Iterator[None]:
     """Try every fault at every call of every command, in an order that covers all of them evenly."""
-    place = shift.folder / "faulty"
-    known = {action.name: reference(action, shift.start, place) for action in ACTIONS}
-    calls = {action.name: calls_of(action, shift.start, place) for action in ACTIONS}
+    place, calls, known = shift.folder / "faulty", shift.prepared.calls, shift.prepared.references
     cases = [(action, number, fault) for action in ACTIONS for number in range(calls[action.name]) for fault in FAULTS]
     random.Random(0).shuffle(cases)
     if not shift.worker:
@@ -52,7 +50,7 @@ def soak_faults(shift: Shift) -> Iterator[None]:
         case = f"faults/{action.name}/{number}/{fault}"
         if not shift.wants(case):
             continue
-        copy_of(shift.start, place)
+        copy_of(shift.prepared.start, place)
 
         def disturbed(action: Action = action, number: int = number, fault: Fault = fault) -> None:
             watch(place, _hook(number, fault))
@@ -65,22 +63,6 @@ def soak_faults(shift: Shift) -> Iterator[None]:
 
 def _row(action: str, calls: int) -> str:
     return f"`{action}`, {calls} calls"
-
-
-def calls_of(action: Action, start: Path, place: Path) -> int:
-    """The number of a command's calls that change files."""
-    copy_of(start, place)
-    calls = count()
-
-    def counted() -> int:
-        watch(place, lambda call, path, done: 0 if done else next(calls) * 0)
-        action.act(place)
-        return next(calls)
-
-    ended = in_child(counted)
-    if ended.how != "done":
-        raise RuntimeError(f"{action.name} fails without a fault: {ended.text}")
-    return int(ended.text)
 
 
 def _hook(number: int, fault: Fault) -> Hook:

@@ -105,9 +105,9 @@ def _user(kind: str, shift: Shift) -> Iterator[Use]:
     elif kind == "recipes":
         yield partial(use_recipe, folder)
     elif kind == "model folders":
-        yield partial(use_model, folder, shift.start / "work")
+        yield partial(use_model, folder, shift.prepared.start / "work")
     else:
-        with Requests(shutil.copytree(shift.start / "work", folder / "model")) as requests:
+        with Requests(shutil.copytree(shift.prepared.start / "work", folder / "model")) as requests:
             yield requests.send
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
 from itertools import count
 
-from tests.soak.actions import ACTIONS, IN_TWO_PROCESSES, Action, copy_of
+from tests.soak.actions import Action, copy_of
 from tests.soak.children import Kill, in_children
-from tests.soak.judgement import Reference, problem_after, reference
+from tests.soak.judgement import problem_after
+from tests.soak.preparation import KILLED
 from tests.soak.shift import Shift
 
 LONGEST_SERIES = 3
@@ -20,28 +20,16 @@ LATER_SECONDS = 0.3
 
 def soak_kills(shift: Shift) -> Iterator[None]:
     """Kill every command again and again, each at moments that cover its whole time."""
-    known: dict[str, tuple[Reference, float]] = {}
     for series in count(shift.worker, shift.workers):
-        for action in (*ACTIONS, *IN_TWO_PROCESSES):
-            if action.name not in known:
-                known[action.name] = _timed_reference(action, shift)
-            copy_of(shift.start, shift.folder / "killed")
-            _kill_and_judge(action, *known[action.name], series, shift)
+        for action in KILLED:
+            copy_of(shift.prepared.start, shift.folder / "killed")
+            _kill_and_judge(action, series, shift)
             yield
 
 
-def _timed_reference(action: Action, shift: Shift) -> tuple[Reference, float]:
-    """The command without a fault, and its time."""
-    place = shift.folder / "killed"
-    found = reference(action, shift.start, place)
-    copy_of(shift.start, place)
-    began = time.monotonic()
-    in_children(action.processes(place))
-    return found, time.monotonic() - began
-
-
-def _kill_and_judge(action: Action, expected: Reference, seconds: float, series: int, shift: Shift) -> None:
+def _kill_and_judge(action: Action, series: int, shift: Shift) -> None:
     """Kill a command up to a few times, then examine its folder and repeat the command to its end."""
+    expected, seconds = shift.prepared.references[action.name], shift.prepared.seconds[action.name]
     place, moments = shift.folder / "killed", random.Random(f"{action.name} {series}")
     for kills in range(1, 1 + LONGEST_SERIES):
         kill = Kill(moments.uniform(0.001, 1.05 * seconds), moments.uniform(0, LATER_SECONDS), moments.randrange(2))

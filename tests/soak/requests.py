@@ -111,8 +111,7 @@ class Requests:
             "query_string": query.encode("utf-8", "replace"),
             "headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8000),
         }  # fmt: skip
-        async with asyncio.timeout(LONGEST_ANSWER_SECONDS):
-            await self._app(scope, receive, send)  # type: ignore[arg-type]
+        await asyncio.wait_for(self._app(scope, receive, send), LONGEST_ANSWER_SECONDS)  # type: ignore[arg-type]
         return status, bytes(found)
 
 

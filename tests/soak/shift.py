@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.soak.journal import Journal
+from tests.soak.preparation import Prepared
 
 T = TypeVar("T")
 
@@ -19,8 +20,7 @@ class Shift:
 
     worker: int
     workers: int
-    start: Path
-    """The folder that every case starts from a copy of."""
+    prepared: Prepared
     folder: Path
     """The worker's own folder."""
     journal: Journal

@@ -43,6 +43,7 @@ from cotransport.system.files import (
     PART,
     AnyPath,
     checksum,
+    make_folder,
     read_json,
     read_json_bytes,
     rename_folder,
@@ -100,7 +101,7 @@ class ModelFolder:
         if is_new:
             self._check_not_inside()
         with storage_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
             lock = FileLock(self.path / LOCK)
             try:
                 lock.acquire(timeout=0)
