@@ -39,12 +39,12 @@ RUNS: dict[str, Callable[[Shift], Iterator[None]]] = {
     **{f"inputs/{kind}": partial(soak_inputs, kind) for kind in TOGETHER},
 }
 SHARES = {
-    "faults": 0.4,
+    "faults": 0.47,
     "power": 0.06,
-    "kills": 0.32,
-    "inputs/images": 0.05,
-    "inputs/recipes": 0.06,
-    "inputs/requests": 0.05,
+    "kills": 0.3,
+    "inputs/images": 0.02,
+    "inputs/recipes": 0.05,
+    "inputs/requests": 0.04,
     "inputs/model folders": 0.06,
 }
 """Shares of the time. That of a part without further cases goes to the others."""

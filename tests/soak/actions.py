@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cotransport.errors import ModelError
 from cotransport.lessons.image_removal import remove_images
 from cotransport.lessons.information import rollback
 from cotransport.lessons.options import LessonOptions
@@ -137,7 +138,13 @@ def _learn(place: Path, model: str, lesson: int) -> None:
 
 
 def _remove_image(place: Path) -> None:
-    remove_images(place / "work", [(place / IMAGE).read_text()])
+    """Remove an image. If it is gone already, the command removes what an interrupted one has left, and refuses."""
+    wanted = (place / IMAGE).read_text()
+    try:
+        remove_images(place / "work", [wanted])
+    except ModelError:
+        if wanted in {one.id for one in list_images(place / "work")}:
+            raise
 
 
 def _on_model(name: str, act: Callable[[Path], object], model: str = "work") -> Action:

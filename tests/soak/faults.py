@@ -39,10 +39,15 @@ FAULTS = [
 
 
 def soak_faults(shift: Shift) -> Iterator[None]:
-    """Try every fault at every call of every command, in an order that covers all of them evenly."""
+    """Try every fault at every call of every command: first one fault at each call, then another one, and so on."""
     place, calls, known = shift.folder / "faulty", shift.prepared.calls, shift.prepared.references
-    cases = [(action, number, fault) for action in ACTIONS for number in range(calls[action.name]) for fault in FAULTS]
-    random.Random(0).shuffle(cases)
+    places = [(action, number) for action in ACTIONS for number in range(calls[action.name])]
+    random.Random(0).shuffle(places)
+    cases = [
+        (action, number, FAULTS[(number + turn) % len(FAULTS)])
+        for turn in range(len(FAULTS))
+        for action, number in places
+    ]
     if not shift.worker:
         for name, number in calls.items():
             shift.journal.plan("faults", _row(name, number), number * len(FAULTS))
