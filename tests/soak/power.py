@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ def soak_power(shift: Shift) -> Iterator[None]:
     """Cut the power of every command at every moment when the state of the disk may differ, and after its end."""
     place = shift.folder / "cut"
     cases = [(action, number) for action in CUT for number in range(len(shift.prepared.states[action.name]))]
+    random.Random(0).shuffle(cases)
     if not shift.worker:
         for action in CUT:
             shift.journal.plan("power", f"`{action.name}`", len(shift.prepared.states[action.name]))
