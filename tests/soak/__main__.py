@@ -39,13 +39,13 @@ RUNS: dict[str, Callable[[Shift], Iterator[None]]] = {
     **{f"inputs/{kind}": partial(soak_inputs, kind) for kind in TOGETHER},
 }
 SHARES = {
-    "faults": 0.47,
-    "power": 0.06,
-    "kills": 0.3,
+    "faults": 0.62,
+    "power": 0.05,
+    "kills": 0.19,
     "inputs/images": 0.02,
-    "inputs/recipes": 0.05,
+    "inputs/recipes": 0.03,
     "inputs/requests": 0.04,
-    "inputs/model folders": 0.06,
+    "inputs/model folders": 0.05,
 }
 """Shares of the time. That of a part without further cases goes to the others."""
 EVERY_SECONDS = 10.0
