@@ -20,11 +20,12 @@ LATER_SECONDS = 0.3
 
 def soak_kills(shift: Shift) -> Iterator[None]:
     """Kill every command again and again, each at moments that cover its whole time."""
-    for series in count(shift.worker, shift.workers):
+    for series in count(shift.worker, shift.workers) if shift.only is None else [int(shift.only.rpartition("/")[2])]:
         for action in KILLED:
-            copy_of(shift.prepared.start, shift.folder / "killed")
-            _kill_and_judge(action, series, shift)
-            yield
+            if shift.wants(f"kills/{action.name}/{series}"):
+                copy_of(shift.prepared.start, shift.folder / "killed")
+                _kill_and_judge(action, series, shift)
+                yield
 
 
 def _kill_and_judge(action: Action, series: int, shift: Shift) -> None:
@@ -40,7 +41,8 @@ def _kill_and_judge(action: Action, series: int, shift: Shift) -> None:
             continue
         if was_killed:  # the other of two processes may have lost its partner
             ended = [one for one in ended if one.how == "hung"]
-        case = f"kills/{action.name}/{series} ({kills} kills, the last after {kill})"
         problem = problem_after(ended, action, place, expected)
-        shift.journal.add("kills", f"`{action.name}`", case, problem, tried=int(was_killed))
+        if problem is not None:
+            problem = f"{problem}\n{kills} kills, the last: {kill}; the command takes {seconds:.2f} s"
+        shift.journal.add("kills", f"`{action.name}`", f"kills/{action.name}/{series}", problem, tried=int(was_killed))
         return
