@@ -9,16 +9,19 @@ all of them, and a test checks that they agree with the archives. NAME is one of
 - `LABEL against LABEL on ARCHIVE (WORDS), ...`: one method's paired differences to another in several settings.
 - `reproduce NAME`: a table of the paper, from the archives named after its fast recipes. What has no archive yet is a
   dash if the paper has a number for it, and is left out otherwise.
+- `soak`: what `make soak` has tried, from `docs/soak.json`.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from cotransport.experiments.published import PAPER, published
 from cotransport.experiments.reproductions import FAST, REPRODUCTIONS
@@ -36,6 +39,16 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 TABLE = re.compile(r"(<!-- table: ([^>]*) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 REPRODUCE = "reproduce "
+SOAK = "soak"
+SOAK_PARTS = {
+    "faults": "a fault at every call that changes a file",
+    "power": "a power cut in every state of the disk",
+    "kills": "SIGKILL at random moments",
+    "inputs": "generated inputs",
+}
+"""The parts of a soak, in order."""
+SOAK_LEAST = {"kills": 1_000, "inputs": 100_000}
+"""How many cases of a part without a fixed number are wanted."""
 WIDTH = 120
 """Longest line of a page, apart from rows of tables."""
 COSTS = ("minutes", "parameters", "augmentation", "seeds")
@@ -59,6 +72,8 @@ def table(name: str) -> str:
     """A table by its name, followed by where its numbers come from."""
     if name.startswith(REPRODUCE):
         return reproduction(name.removeprefix(REPRODUCE))
+    if name == SOAK:
+        return soak(json.loads((ROOT / "docs" / "soak.json").read_text(encoding="utf-8")))
     label, _, archives = name.partition(" on ")
     if archives and " against " in label:
         own, _, baseline = label.partition(" against ")
@@ -90,6 +105,37 @@ def reproduction(name: str) -> str:
         part for line in lines for part in ([line] if line.startswith("|") else textwrap.wrap(line, WIDTH) or [""])
     ]
     return "\n".join(["", *wrapped, "", *source(results), ""])
+
+
+def soak(found: Mapping[str, Any]) -> str:
+    """The table of a soak: each kind of fault with its counts, then its total, and where it ran."""
+    lines = ["| what | tried | of | failed |", "| --- | --- | --- | --- |"]
+    for part, title in SOAK_PARTS.items():
+        rows = [row for row in found["rows"] if row["part"] == part]
+        lines += [_soak_line(row["what"], [row], _of(row["planned"])) for row in rows]
+        if part in SOAK_LEAST:
+            is_reached = sum(row["tried"] for row in rows) >= SOAK_LEAST[part]
+            of = f"at least {SOAK_LEAST[part]:,}: {'reached' if is_reached else 'not reached'}"
+        else:
+            of = _of(sum(row["planned"] for row in rows))
+        lines.append(_soak_line(f"**{title}**", rows, of))
+    text = (
+        f"*`SOAK_MINUTES={found['minutes']:g} make soak` with {found['workers']} workers, {found['seconds'] / 60:.0f} "
+        f"minutes; commit {found['commit']}; {found['machine']}, Python {found['python']}; {found['started']}.*"
+    )
+    return "\n".join(["", *lines, "", *textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False), ""])
+
+
+def _soak_line(what: str, rows: Iterable[Mapping[str, Any]], of: str) -> str:
+    """A line with the sums of some rows."""
+    counts = [(row["tried"], len(row["failures"])) for row in rows]
+    tried, failed = (sum(count[place] for count in counts) for place in range(2))
+    return f"| {what} | {tried:,} | {of} | {failed} |"
+
+
+def _of(planned: int | None) -> str:
+    """The number of all cases, where there is one."""
+    return "" if planned is None else f"{planned:,}"
 
 
 def archived(name: str) -> StreamSummary:

@@ -255,6 +255,35 @@ def test_tables_of_results_agree_with_the_archives(page: Path, tables: Any) -> N
     assert tables.with_tables(text) == text
 
 
+def test_the_table_of_a_soak_has_its_counts_and_says_what_is_missing(tables: Any) -> None:
+    failure = {"case": "faults/learn/3/EIO-once", "problem": "a trace"}
+    found = {
+        "commit": "abc",
+        "minutes": 30.0,
+        "workers": 2,
+        "started": "2026-11-18",
+        "machine": "2 cores of a processor, Linux 6.1, tmpfs",
+        "python": "3.11.7",
+        "seconds": 1805,
+        "rows": [
+            {"part": "faults", "what": "`learn`, 9 calls", "planned": 63, "tried": 60, "failures": [failure]},
+            {"part": "faults", "what": "`prune`, 2 calls", "planned": 14, "tried": 14, "failures": []},
+            {"part": "kills", "what": "`learn`", "planned": None, "tried": 999, "failures": []},
+            {"part": "inputs", "what": "images", "planned": None, "tried": 100_000, "failures": []},
+        ],
+    }
+    lines = tables.soak(found).splitlines()
+    assert lines[3:7] == [
+        "| `learn`, 9 calls | 60 | 63 | 1 |",
+        "| `prune`, 2 calls | 14 | 14 | 0 |",
+        "| **a fault at every call that changes a file** | 74 | 77 | 1 |",
+        "| **a power cut in every state of the disk** | 0 | 0 | 0 |",
+    ]
+    assert "| **SIGKILL at random moments** | 999 | at least 1,000: not reached | 0 |" in lines
+    assert "| **generated inputs** | 100,000 | at least 100,000: reached | 0 |" in lines
+    assert "commit abc" in " ".join(lines)
+
+
 def test_tables_of_results_have_the_numbers_of_their_archive(
     tables: Any,
     tmp_path: Path,

@@ -73,10 +73,13 @@ def accept(model: Path, path: Path) -> None:
     """Change the manifest so that it accepts a file's new content, as an attacker would."""
     manifest = json.loads((model / "manifest.json").read_text())
     record = {"sha256": checksum(path), "bytes": path.stat().st_size}
-    if path.parent.name == "images":
-        manifest["images"][str(int(path.stem))] = record
+    if path.parent.name in {"images", "tensors"}:
+        manifest[path.parent.name][str(int(path.stem))] = record
     else:
-        manifest["versions"][int(path.parent.name) - 1]["files"][path.name] = record
+        (version,) = [
+            one for one in manifest["versions"] if (one.get("folder") or one["number"]) == int(path.parent.name)
+        ]
+        version["files"][path.name] = record
     change_manifest(model, **manifest)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -253,6 +255,16 @@ class TestWriters:
                 pass
             assert ModelFolder(small).manifest().current == 2
         with ModelFolder(small).locked():
+            pass
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="Windows has other locks")
+    def test_a_file_system_that_refuses_locks_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(*_: object) -> None:
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+        monkeypatch.setattr("fcntl.flock", refuse)
+        refused = pytest.raises(StorageError, match=r"m: cannot be written \(No locks available\)")
+        with refused, ModelFolder(tmp_path / "m").locked():
             pass
 
     def test_a_folder_that_cannot_be_made_is_named(self, tmp_path: Path) -> None:

@@ -1,158 +1,128 @@
-"""`python -m tests.soak`: inject faults into every command for SOAK_MINUTES, and write the counts to results.md."""
+"""`python -m tests.soak [PART]... [CASE]`: inject faults into every command for SOAK_MINUTES, and write the counts.
+
+PART : one of `faults`, `power`, `kills`, `inputs/images` and the other inputs; by default, all.
+CASE : a single case to repeat, as the results name it, such as `faults/learn/37/EIO-once`.
+"""
 
 from __future__ import annotations
 
 import os
-import random
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
+import traceback
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
-from tests.soak.interposer import restart_with_library, watch
+from tests.soak.interposer import LIBRARY, restart_with_library
 
 restart_with_library()
 
-import torch  # noqa: E402 (after the restart)
+from cotransport.system.machine import end_with_parent  # noqa: E402 (after the restart)
+from tests.soak.faults import soak_faults  # noqa: E402
+from tests.soak.inputs import TOGETHER, soak_inputs  # noqa: E402
+from tests.soak.journal import Journal, described, rows, write_results  # noqa: E402
+from tests.soak.kills import soak_kills  # noqa: E402
+from tests.soak.power import soak_power  # noqa: E402
+from tests.soak.preparation import Prepared, prepare  # noqa: E402
+from tests.soak.shift import Shift  # noqa: E402
+from tests.soak.warm import make_start_and_import  # noqa: E402
 
-from tests.soak.actions import ACTIONS, Action, copy_of, make_start  # noqa: E402
-from tests.soak.children import in_child  # noqa: E402
-from tests.soak.faults import faults, reference, with_fault  # noqa: E402
-from tests.soak.inputs import KINDS, try_inputs  # noqa: E402
-from tests.soak.judgement import Tally, problem_after  # noqa: E402
-from tests.soak.power import Recorder  # noqa: E402
+RUNS: dict[str, Callable[[Shift], Iterator[None]]] = {
+    "faults": soak_faults,
+    "power": soak_power,
+    "kills": soak_kills,
+    **{f"inputs/{kind}": partial(soak_inputs, kind) for kind in TOGETHER},
+}
+SHARES = {
+    "faults": 0.62,
+    "power": 0.05,
+    "kills": 0.19,
+    "inputs/images": 0.02,
+    "inputs/recipes": 0.03,
+    "inputs/requests": 0.04,
+    "inputs/model folders": 0.05,
+}
+"""Shares of the time. That of a part without further cases goes to the others."""
+EVERY_SECONDS = 10.0
+"""How often the counts are written."""
 
-ROOT = Path(__file__).resolve().parents[2]
-RESULTS = Path(__file__).with_name("results.md")
-SHARES = {"faults": 0.45, "kills": 0.25, "power": 0.15, "inputs": 0.15}
-"""Shares of the time."""
 
-
-def main() -> int:
-    """Run all parts, or those that are named."""
-    torch.set_num_threads(1)
+def main(words: list[str]) -> int:
+    """Run all parts, or those that are named, or a single case."""
     warnings.simplefilter("ignore")
-    minutes, names = float(os.environ.get("SOAK_MINUTES", "60")), sys.argv[1:] or list(SHARES)
-    parts = {"faults": soak_faults, "kills": soak_kills, "power": soak_power, "inputs": soak_inputs}
-    total = sum(SHARES[name] for name in names)
-    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        start = Path(folder) / "start"
-        ended = in_child(lambda: make_start(start))
-        if ended.how != "done":
-            raise SystemExit(ended.text)
-        tallies = [
-            tally for name in names for tally in parts[name](start, Path(folder), 60 * minutes * SHARES[name] / total)
+    case = next((word for word in words if word.count("/") > 1), None)
+    parts = [name for name in RUNS if not words or any(f"{word}/".startswith(f"{name}/") for word in words)]
+    minutes = float(os.environ.get("SOAK_MINUTES", "60"))
+    workers = 1 if case else int(os.environ.get("SOAK_WORKERS", os.cpu_count() or 1))
+    with tempfile.TemporaryDirectory(prefix="soak-") as name:
+        folder = Path(name)
+        about, began = described(minutes, workers, folder), time.monotonic()
+        make_start_and_import(folder / "start")
+        prepared = prepare(folder / "start", folder, parts)
+        children = [
+            _start_worker(number, workers, parts, prepared, began + 60 * minutes, case) for number in range(workers)
         ]
-    for tally in tallies:
-        for wrong in tally.wrong:
-            print(f"WRONG {tally.what}: {wrong}", file=sys.stderr)
-    write_results(tallies, minutes)
-    return int(any(tally.wrong for tally in tallies))
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        journals = [folder / f"{number}.jsonl" for number in range(workers)]
+        statuses: list[int] = []
+        try:
+            while len(statuses) < workers:
+                time.sleep(0.2 if case else EVERY_SECONDS)
+                ended = [os.waitpid(child, os.WNOHANG) for child in children]
+                children = [child for child, (found, _) in zip(children, ended, strict=True) if not found]
+                statuses += [status for found, status in ended if found]
+                if case is None:
+                    write_results(about, rows(journals), time.monotonic() - began)
+        except KeyboardInterrupt:
+            for child in children:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+        found = rows(journals)
+    shutil.rmtree(Path(os.environ[LIBRARY]).parent)
+    for row in found:
+        of = "" if row.planned is None else f" of {row.planned:,}"
+        print(f"{row.part}: {row.what}: {row.tried:,}{of}, failed: {len(row.failures)}", flush=True)
+        for failure in row.failures:
+            print(f"FAILED {failure['case']}: {failure['problem']}", flush=True)
+    return int(any(statuses) or any(row.failures for row in found))
 
 
-def soak_faults(start: Path, folder: Path, seconds: float) -> Iterator[Tally]:
-    """A kill, or an error, at every call that changes a file."""
-    place = folder / "faulty"
-    for action, budget in shared(ACTIONS, seconds):
-        expected, calls = reference(action, start, place)
-        tally, end = Tally(f"`{action.name}`: kill or error at each of {calls} calls"), time.monotonic() + budget
-        planned = list(faults(calls))
-        if len(planned) > 200:  # in an order that covers all calls and faults evenly if the time ends early
-            random.Random(0).shuffle(planned)
-        for number, fault in planned:
-            if time.monotonic() > end:
-                break
-            ended = with_fault(action, start, place, number, fault)
-            tally.add(f"call {number}, {fault}", problem_after(ended, action, place, expected))
-        show(tally, len(planned))
-        yield tally
+def _start_worker(number: int, workers: int, parts: list[str], prepared: Prepared, end: float, case: str | None) -> int:
+    """Start a process that works on its share of every part; returns its id."""
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        end_with_parent()
+        folder = prepared.start.parent
+        own = folder / str(number)
+        own.mkdir()
+        shift = Shift(number, workers, prepared, own, Journal(folder / f"{number}.jsonl"), end, case)
+        _take_turns({part: RUNS[part](shift) for part in parts}, shift)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    os._exit(code)
 
 
-def soak_kills(start: Path, folder: Path, seconds: float) -> Iterator[Tally]:
-    """SIGKILL at random moments. The killed command is repeated, and killed again."""
-    place, moments = folder / "killed", random.Random(0)
-    for action, budget in shared(ACTIONS, seconds):
-        copy_of(start, place)
+def _take_turns(parts: dict[str, Iterator[None]], shift: Shift) -> None:
+    """Go on with the part that has had the least of its share of the time, until the time is over."""
+    used = dict.fromkeys(parts, 0.0)
+    while parts and not shift.is_over:
+        part = min(parts, key=lambda name: used[name] / SHARES[name])
         began = time.monotonic()
-        in_child(lambda: action.act(place))  # noqa: B023 (called at once)
-        took, expected = time.monotonic() - began, action.outcome(place)
-        tally, end = Tally(f"`{action.name}`: SIGKILL at random moments"), time.monotonic() + budget
-        copy_of(start, place)
-        while time.monotonic() < end:
-            ended = in_child(lambda: action.act(place), kill_after=moments.uniform(0.001, 1.2 * took))  # noqa: B023
-            if ended.how == "killed" and moments.random() < 0.5:  # killed again before it is judged
-                tally.tried += 1
-                continue
-            tally.add(f"after {tally.tried}", problem_after(ended, action, place, expected))
-            copy_of(start, place)
-        show(tally)
-        yield tally
-
-
-def soak_power(start: Path, folder: Path, seconds: float) -> Iterator[Tally]:
-    """Power cuts at every moment when the state of the disk may differ."""
-    place, states = folder / "recorded", folder / "states"
-    for action, budget in shared([action for action in ACTIONS if action.name != "run"], seconds):
-        copy_of(start, place)
-        shutil.rmtree(states, ignore_errors=True)
-
-        def recorded(action: Action = action) -> int:
-            recorder = Recorder(place, states)
-            watch(place, recorder.hook)
-            action.act(place)
-            return recorder.count
-
-        ended = in_child(recorded)
-        if ended.how != "done":
-            raise SystemExit(f"{action.name}: {ended.how} {ended.text}")
-        expected, end = action.outcome(place), time.monotonic() + budget
-        tally = Tally(f"`{action.name}`: power cut at each of {ended.text} states of the disk")
-        for number in range(int(ended.text)):
-            if time.monotonic() > end:
-                break
-            copy_of(states / f"{number:05d}" / place.name, place)
-            tally.add(f"state {number}", problem_after(ended, action, place, expected))
-        show(tally, int(ended.text))
-        yield tally
-
-
-def soak_inputs(start: Path, folder: Path, seconds: float) -> Iterator[Tally]:
-    """Generated images, recipes and model folders."""
-    for kind, budget in shared(KINDS, seconds):
-        tally = Tally(f"generated {kind}")
-        try_inputs(kind, start / "work", folder / "inputs", time.monotonic() + budget, tally)
-        show(tally)
-        yield tally
-
-
-def shared(things: Iterable[object], seconds: float) -> Iterator[tuple[object, float]]:
-    """Each thing with the time it may take. Time that one does not need goes to the others."""
-    left, end = list(things), time.monotonic() + seconds
-    while left:
-        yield left[0], max(1.0, (end - time.monotonic()) / len(left))
-        del left[0]
-
-
-def show(tally: Tally, planned: int | None = None) -> None:
-    """Print a line."""
-    of = f" of {planned}" if planned is not None else ""
-    print(f"{tally.what}: {tally.tried}{of}, wrong: {len(tally.wrong)}", flush=True)
-
-
-def write_results(tallies: list[Tally], minutes: float) -> None:
-    """Write the counts as a table."""
-    described = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    commit = subprocess.run(described, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
-    rows = [f"| {tally.what} | {tally.tried:,} | {len(tally.wrong)} |" for tally in tallies]
-    total = f"| all | {sum(tally.tried for tally in tallies):,} | {sum(len(tally.wrong) for tally in tallies)} |"
-    caption = f"*`SOAK_MINUTES={minutes:g} make soak`, commit {commit}, {os.cpu_count()} cores.*"
-    lines = ["# Soak test", "", "| what | tried | wrong |", "|---|---|---|", *rows, total, "", caption, ""]
-    RESULTS.write_text("\n".join(lines), encoding="utf-8")
+        try:
+            next(parts[part])
+        except StopIteration:
+            del parts[part]
+        used[part] += time.monotonic() - began
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

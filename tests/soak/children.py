@@ -7,13 +7,16 @@ import select
 import signal
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from cotransport.errors import CotransportError
+from cotransport.system.machine import end_with_parent
 
 LONGEST_SECONDS = 120.0
 """A child that takes longer is considered hung."""
+HOW = ("done", "refused", "failed")
+"""How a child ended, by its exit code."""
 
 
 class Ended(NamedTuple):
@@ -25,28 +28,65 @@ class Ended(NamedTuple):
     """What the function returned, or the error."""
 
 
-def in_child(function: Callable[[], object], *, kill_after: float | None = None) -> Ended:
-    """Run a function in a forked child.
+class Kill(NamedTuple):
+    """When children are killed, if they still run then."""
 
-    kill_after : seconds until the child is killed, if it still runs then.
+    after: float
+    """Seconds until the first is killed."""
+    others: float = 0.0
+    """Further seconds until the others are killed."""
+    first: int = 0
+    """The number of the first to be killed."""
+
+
+class _Child(NamedTuple):
+    process: int
+    reader: int
+
+
+def in_child(function: Callable[[], object]) -> Ended:
+    """Run a function in a forked child."""
+    return in_children([function])[0]
+
+
+def in_children(functions: Sequence[Callable[[], object]], kill: Kill | None = None) -> list[Ended]:
+    """Run functions at the same time, each in a forked child.
+
+    kill : end all of them with SIGKILL, at these moments.
     """
+    began = time.monotonic()
+    children = [_started(function) for function in functions]
+    if kill is None:
+        return [_ended(child, began + LONGEST_SECONDS, is_planned=False) for child in children]
+    moments = [began + kill.after + (0.0 if number == kill.first else kill.others) for number in range(len(children))]
+    order = sorted(range(len(children)), key=lambda number: moments[number])
+    ended = {number: _ended(children[number], moments[number], is_planned=True) for number in order}
+    return [ended[number] for number in range(len(children))]
+
+
+def _started(function: Callable[[], object]) -> _Child:
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
+        end_with_parent()
         os.close(reader)
         _run(function, writer)
     os.close(writer)
-    text, hung = _read(reader, time.monotonic() + (kill_after or LONGEST_SECONDS))
-    os.close(reader)
-    if hung:
-        os.kill(child, signal.SIGKILL)
-    status = os.waitpid(child, 0)[1]
-    if hung and kill_after is None:
+    return _Child(child, reader)
+
+
+def _ended(child: _Child, end: float, *, is_planned: bool) -> Ended:
+    """How a child ended. At time `end` it is killed, as planned or because it hangs."""
+    text, still_runs = _read(child.reader, end)
+    os.close(child.reader)
+    if still_runs:
+        os.kill(child.process, signal.SIGKILL)
+    status = os.waitpid(child.process, 0)[1]
+    if still_runs and not is_planned:
         return Ended("hung", f"more than {LONGEST_SECONDS:.0f} s")
     if os.WIFSIGNALED(status):
-        return Ended("killed", text)
-    how: tuple[Literal["done"], Literal["refused"], Literal["failed"]] = ("done", "refused", "failed")
-    return Ended(how[min(2, os.waitstatus_to_exitcode(status))], text)
+        return Ended("killed", text or f"signal {os.WTERMSIG(status)}")
+    return Ended(HOW[min(2, os.waitstatus_to_exitcode(status))], text)  # type: ignore[arg-type]  # one of three
 
 
 def _run(function: Callable[[], object], writer: int) -> None:
@@ -58,7 +98,7 @@ def _run(function: Callable[[], object], writer: int) -> None:
         code, text = 1, f"{type(error).__name__}: {error}"
     except BaseException:
         code, text = 2, traceback.format_exc()
-    os.write(writer, text.encode(errors="replace")[:60_000])
+    os.write(writer, text.encode(errors="replace")[-60_000:])
     os._exit(code)
 
 

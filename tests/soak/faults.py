@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import signal
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tests.soak.actions import Action, copy_of
-from tests.soak.children import Ended, in_child
-from tests.soak.interposer import watch
+from tests.soak.actions import ACTIONS, Action, copy_of
+from tests.soak.children import in_child
+from tests.soak.interposer import Hook, watch
+from tests.soak.judgement import problem_after
+from tests.soak.shift import Shift
 
 
 class Fault(NamedTuple):
@@ -26,41 +29,49 @@ class Fault(NamedTuple):
     def __str__(self) -> str:
         if not self.error:
             return "SIGKILL"
-        return f"{errno.errorcode[self.error]} {'from then on' if self.lasts else 'once'}"
+        return f"{errno.errorcode[self.error]}-{'from-then-on' if self.lasts else 'once'}"
 
 
-KILL = Fault(0, lasts=True)
-ERRORS = [Fault(error, lasts) for error in (errno.ENOSPC, errno.EIO, errno.EACCES) for lasts in (False, True)]
+FAULTS = [
+    Fault(0, lasts=True),
+    *(Fault(error, lasts) for error in (errno.ENOSPC, errno.EIO, errno.EACCES) for lasts in (False, True)),
+]
 
 
-def reference(action: Action, start: Path, place: Path) -> tuple[Any, int]:
-    """The outcome of a command without a fault, and the number of its calls that change files."""
-    copy_of(start, place)
-    calls = count()
+def soak_faults(shift: Shift) -> Iterator[None]:
+    """Try every fault at every call of every command: first one fault at each call, then another one, and so on."""
+    place, calls, known = shift.folder / "faulty", shift.prepared.calls, shift.prepared.references
+    places = [(action, number) for action in ACTIONS for number in range(calls[action.name])]
+    random.Random(0).shuffle(places)
+    cases = [
+        (action, number, FAULTS[(number + turn) % len(FAULTS)])
+        for turn in range(len(FAULTS))
+        for action, number in places
+    ]
+    if not shift.worker:
+        for name, number in calls.items():
+            shift.journal.plan("faults", _row(name, number), number * len(FAULTS))
+    for action, number, fault in shift.own(cases):
+        case = f"faults/{action.name}/{number}/{fault}"
+        if not shift.wants(case):
+            continue
+        copy_of(shift.prepared.start, place)
 
-    def counted() -> int:
-        watch(place, lambda call, path, done: 0 if done else next(calls) * 0)
-        action.act(place)
-        return next(calls)
+        def disturbed(action: Action = action, number: int = number, fault: Fault = fault) -> None:
+            watch(place, _hook(number, fault))
+            action.act(place)
 
-    ended = in_child(counted)
-    if ended.how != "done":
-        raise RuntimeError(f"{action.name} fails without a fault: {ended.text}")
-    return action.outcome(place), int(ended.text)
+        problem = problem_after([in_child(disturbed)], action, place, known[action.name])
+        shift.journal.add("faults", _row(action.name, calls[action.name]), case, problem)
+        yield
 
 
-def with_fault(action: Action, start: Path, place: Path, number: int, fault: Fault) -> Ended:
-    """Run a command on a fresh copy. The call with this number, counted from 0, fails."""
-    copy_of(start, place)
-
-    def disturbed() -> None:
-        watch(place, _hook(number, fault))
-        action.act(place)
-
-    return in_child(disturbed)
+def _row(action: str, calls: int) -> str:
+    return f"`{action}`, {calls} calls"
 
 
-def _hook(number: int, fault: Fault) -> Any:
+def _hook(number: int, fault: Fault) -> Hook:
+    """A hook that disturbs the call with this number, counted from 0."""
     calls = count()
 
     def hook(_: str, __: Path, done: bool) -> int:
@@ -74,10 +85,3 @@ def _hook(number: int, fault: Fault) -> Any:
         return fault.error
 
     return hook
-
-
-def faults(calls: int) -> Iterator[tuple[int, Fault]]:
-    """Every fault at every call: first a kill at each, then the errors."""
-    for fault in (KILL, *ERRORS):
-        for number in range(calls):
-            yield number, fault

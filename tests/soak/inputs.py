@@ -1,103 +1,132 @@
-"""Generated images, recipes and model folders. Only the package's own errors may follow."""
+"""Generated images, recipes, model folders and requests. Only the package's own errors may follow.
+
+Each input is made from its seed. It may take a limited time and a limited amount of memory. If a process dies or hangs,
+the input that it was working on counts as a failure, and another process goes on with the next one.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import json
+import mmap
+import os
 import random
+import resource
 import shutil
+import signal
+import struct
 import time
 import traceback
-from pathlib import Path
-from typing import Any
-
-import yaml
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from cotransport.errors import CotransportError
-from cotransport.experiments.bundled import bundled_recipes
-from cotransport.experiments.recipe import load_recipe
-from tests.model.helpers import accept
-from tests.soak.judgement import Tally
-from tests.test_fuzz import decode_all_ways, mutated, pictures, use
+from cotransport.system.machine import end_with_parent
+from tests.soak.generated import use_image, use_model, use_recipe
+from tests.soak.journal import Journal
+from tests.soak.requests import Requests
+from tests.soak.shift import Shift
 
-KINDS = ("images", "recipes", "model folders")
-SLOWEST_SECONDS = 20.0
-"""Time that one input may take."""
-SCALARS: list[Any] = [None, True, -1, 0, 1, 10**20, 0.5, float("nan"), float("inf"), "", "x", "\ud800", [], {}, [[]]]
+LONGEST_SECONDS = 20.0
+"""Time of the processor that one input may take."""
+HUNG_SECONDS = 120.0
+"""Time that one input may take on a busy machine."""
+MOST_MEMORY = 1 << 30
+"""Bytes by which one input may raise the largest size of its process."""
+TOGETHER = {"images": 1000, "recipes": 200, "requests": 300, "model folders": 50}
+"""Inputs of each kind that one process works on."""
+Use = Callable[[random.Random], None]
 
 
-def try_inputs(kind: str, model: Path, folder: Path, end: float, tally: Tally) -> None:
-    """Generate inputs of a kind and use them, until the time ends."""
+def soak_inputs(kind: str, shift: Shift) -> Iterator[None]:
+    """Generate inputs of a kind and use them, without end."""
+    seed = shift.worker if shift.only is None else int(shift.only.rpartition("/")[2])
+    while True:
+        seed = _in_one_process(kind, seed, shift)
+        yield
+        if shift.only is not None:
+            return
+
+
+def _in_one_process(kind: str, first: int, shift: Shift) -> int:
+    """Use some inputs in a forked process and watch it; returns the next seed."""
+    shared = mmap.mmap(-1, 16)
+    shared[:] = struct.pack("qd", first, time.monotonic())
+    child = os.fork()
+    if not child:
+        end_with_parent()
+        _use_all(kind, first, shift, shared)
+        os._exit(0)
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        seed, began = struct.unpack("qd", shared[:])
+        if ended:
+            if status:
+                _note(shift.journal, kind, seed, f"the process ended with status {status}")
+            return int(seed) + shift.workers
+        if time.monotonic() - began > HUNG_SECONDS:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            _note(shift.journal, kind, seed, f"took more than {HUNG_SECONDS:.0f} s")
+            return int(seed) + shift.workers
+        time.sleep(0.02)
+
+
+def _note(journal: Journal, kind: str, seed: int, problem: str | None, tried: int = 1) -> None:
+    journal.add("inputs", kind, f"inputs/{kind}/{seed}", problem, tried)
+
+
+def _use_all(kind: str, first: int, shift: Shift, shared: mmap.mmap) -> None:
+    """Use inputs until there were enough or the time ends. The seed in progress is in shared memory."""
+    seed, fine = first, 0
+    count = TOGETHER[kind] if shift.only is None else 1
+    with _user(kind, shift) as use:
+        for number in range(count):
+            seed = first + number * shift.workers
+            shared[:] = struct.pack("qd", seed, time.monotonic())
+            problem = _problem(use, seed)
+            if problem is None:
+                fine += 1
+            else:
+                _note(shift.journal, kind, seed, problem)
+            if shift.is_over:
+                break
+    _note(shift.journal, kind, seed, None, tried=fine)
+
+
+@contextlib.contextmanager
+def _user(kind: str, shift: Shift) -> Iterator[Use]:
+    """The function that makes and uses an input of a kind."""
+    folder = shift.folder / kind
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(model, folder / "model")
-    own = {"images": _image, "recipes": _recipe, "model folders": _model}[kind]
-    seed = 0
-    while time.monotonic() < end:
-        chance, began, problem = random.Random(seed), time.monotonic(), None
-        try:
-            with contextlib.redirect_stdout(io.StringIO()):
-                own(chance, folder)
-        except CotransportError:
-            pass
-        except Exception:
-            problem = traceback.format_exc()
-        took = time.monotonic() - began
-        if took > SLOWEST_SECONDS:
-            problem = f"took {took:.0f} s"
-        tally.add(f"seed {seed}", problem)
-        seed += 1
-
-
-def _image(chance: random.Random, _: Path) -> None:
-    decode_all_ways(_damaged(chance, chance.choice(pictures())))
-
-
-def _damaged(chance: random.Random, content: bytes) -> bytes:
-    """Content with some bytes replaced, more of them near its start, and sometimes truncated."""
-    where = [chance.randrange(len(content)) for _ in range(chance.randint(0, 8))]
-    where += [chance.randrange(60) for _ in range(chance.randint(0, 6))]
-    cut = chance.randrange(1, 10**6) if chance.random() < 0.3 else None
-    return mutated(content, [(place, chance.randrange(256)) for place in where], cut)
-
-
-def _recipe(chance: random.Random, folder: Path) -> None:
-    path = folder / "recipe.yaml"
-    name = chance.choice(sorted(bundled_recipes()))
-    content = bundled_recipes()[name].read_bytes()
-    if chance.random() < 0.5:
-        path.write_bytes(_damaged(chance, content))
+    folder.mkdir()
+    if kind == "images":
+        yield use_image
+    elif kind == "recipes":
+        yield partial(use_recipe, folder)
+    elif kind == "model folders":
+        yield partial(use_model, folder, shift.prepared.start / "work")
     else:
-        path.write_text(yaml.safe_dump(_altered(chance, yaml.safe_load(content))), errors="replace")
-    load_recipe(str(path))
+        with Requests(shutil.copytree(shift.prepared.start / "work", folder / "model")) as requests:
+            yield requests.send
 
 
-def _altered(chance: random.Random, values: Any) -> Any:
-    """Values with one of them replaced or removed."""
-    if isinstance(values, dict) and values and chance.random() < 0.7:
-        key = chance.choice(sorted(values))
-        if chance.random() < 0.15:
-            return {name: value for name, value in values.items() if name != key}
-        return {**values, key: _altered(chance, values[key])}
-    if isinstance(values, list) and values and chance.random() < 0.7:
-        index = chance.randrange(len(values))
-        return [*values[:index], _altered(chance, values[index]), *values[index + 1 :]]
-    return chance.choice(SCALARS)
-
-
-def _model(chance: random.Random, folder: Path) -> None:
-    """A model with one file changed, often with the right checksum."""
-    model = folder / "model"
-    path = chance.choice(sorted(path for path in model.rglob("*.*") if path.is_file() and path.name != ".lock"))
-    before, manifest = path.read_bytes(), (model / "manifest.json").read_bytes()
+def _problem(use: Use, seed: int) -> str | None:
+    """What is wrong after an input; None if nothing is."""
+    before, began = _largest_size(), time.process_time()
     try:
-        if path.suffix == ".json" and chance.random() < 0.7:
-            path.write_text(json.dumps(_altered(chance, json.loads(before))), errors="replace")
-        else:
-            path.write_bytes(_damaged(chance, before))
-        if path.name != "manifest.json" and chance.random() < 0.8:
-            accept(model, path)
-        use(model)
-    finally:
-        path.write_bytes(before)
-        (model / "manifest.json").write_bytes(manifest)
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            use(random.Random(seed))
+    except CotransportError:
+        pass
+    except Exception:
+        return traceback.format_exc()
+    grown, took = _largest_size() - before, time.process_time() - began
+    if took > LONGEST_SECONDS:
+        return f"took {took:.0f} s"
+    return f"took {grown >> 20} MiB of memory" if grown > MOST_MEMORY else None
+
+
+def _largest_size() -> int:
+    """The largest size of this process so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10

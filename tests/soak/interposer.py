@@ -22,12 +22,16 @@ _kept: list[object] = []
 
 def restart_with_library() -> None:
     """Start this program again with the library loaded, unless it already is."""
-    if LIBRARY in os.environ:
-        return
-    library = Path(tempfile.mkdtemp(prefix="soak-")) / "interpose.so"
+    if LIBRARY not in os.environ:
+        environment = with_library(Path(tempfile.mkdtemp(prefix="soak-")))
+        os.execve(sys.executable, [sys.executable, "-m", "tests.soak", *sys.argv[1:]], environment)
+
+
+def with_library(folder: Path) -> dict[str, str]:
+    """The environment of a program that has the library loaded, which is compiled into a folder."""
+    library = folder / "interpose.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"], check=True)
-    environment = {**os.environ, LIBRARY: str(library), "LD_PRELOAD": str(library)}
-    os.execve(sys.executable, [sys.executable, "-m", "tests.soak", *sys.argv[1:]], environment)
+    return {**os.environ, LIBRARY: str(library), "LD_PRELOAD": str(library)}
 
 
 def watch(folder: Path, hook: Hook) -> None:

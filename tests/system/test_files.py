@@ -12,6 +12,7 @@ from cotransport.system import files
 from cotransport.system.files import (
     atomic_write,
     checksum,
+    make_folder,
     read_json,
     rename_folder,
     storable_name,
@@ -58,6 +59,25 @@ def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot be written"):
         write_text(tmp_path / "file" / "a.txt", "new")
+
+
+def test_a_new_folder_is_on_the_disk_before_anything_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(files, "_sync", synced.append)
+    make_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+    assert sorted(synced) == [tmp_path, tmp_path / "a"]
+    make_folder(tmp_path / "a" / "b")
+    assert len(synced) == 2
+
+
+def test_a_new_folder_in_one_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(files, "_sync", refuse)
+    make_folder(tmp_path / "a")
+    assert (tmp_path / "a").is_dir()
 
 
 def test_a_finished_folder_is_moved_to_its_place(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import time
 from pathlib import Path
 
@@ -28,6 +29,23 @@ def test_the_newest_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None
     assert found.tensors.keys() == checkpoint(12).tensors.keys()
     assert all(torch.equal(found.tensors[name], tensor) for name, tensor in checkpoint(12).tensors.items())
     assert len(list(kept.folder.iterdir())) == 1
+
+
+def test_an_older_checkpoint_that_cannot_be_removed_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Checkpoints(tmp_path)
+    kept.write(0, checkpoint(3))
+    kept.write(0, checkpoint(12))
+
+    def fail(path: Path, **_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr(Path, "unlink", fail)
+    kept.remove_older(0, 12)
+    found = kept.load(0)
+    assert found is not None
+    assert found.steps == 12
 
 
 def test_a_checkpoint_is_complete_when_all_processes_have_written(tmp_path: Path) -> None:

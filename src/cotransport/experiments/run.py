@@ -41,7 +41,7 @@ from cotransport.learner.state import State
 from cotransport.model.folder import ModelFolder
 from cotransport.model.store import ModelStore
 from cotransport.settings.safe_yaml import yaml_text
-from cotransport.system.files import storage_errors
+from cotransport.system.files import make_folder, storage_errors
 from cotransport.training.feature_cache import FeatureCache
 from cotransport.training.listener import Listener, NullListener
 from cotransport.training.processes import processes_for
@@ -147,7 +147,7 @@ def adopt(recipe: Recipe, results: Sequence[Result], out: Path) -> None:
         found = next((result for result in results if result.folder == one.folder and _is_run_of(recipe, result)), None)
         if found is not None:
             with storage_errors(folder):
-                folder.mkdir(parents=True, exist_ok=True)
+                make_folder(folder)
             found.save(folder)
 
 
@@ -204,7 +204,7 @@ def _prepare_folders(
     for folder in overwritten:
         shutil.rmtree(folder)
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out)
     except OSError as error:
         raise RunError(f"{out}: cannot be made ({error.strerror}). Choose another --out") from None
     return finished, followed
@@ -224,7 +224,7 @@ def _resume_or_start(recipe: Recipe, one: Run, out: Path, images: str, followed:
     _check_not_running(folder)  # it may have started while the images were read
     jobs.remove_job(folder / UNFINISHED)
     with storage_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     return JobRecord(
         request=_request(recipe.model_dump(mode="json"), one.label),
         data=recipe.data.source,

@@ -43,6 +43,7 @@ from cotransport.system.files import (
     PART,
     AnyPath,
     checksum,
+    make_folder,
     read_json,
     read_json_bytes,
     rename_folder,
@@ -98,7 +99,7 @@ class ModelFolder:
         self.check_place()
         is_new = not self.path.exists()
         with storage_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
             lock = FileLock(self.path / LOCK)
             try:
                 lock.acquire(timeout=0)

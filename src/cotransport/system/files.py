@@ -109,6 +109,15 @@ def checksum(path: Path) -> str:
         return digest.hexdigest()
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and its missing parents. Their names are synced to the disk, so that a power failure loses none."""
+    missing = [one for one in (path, *path.parents) if not one.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        with suppress(PermissionError):  # a folder may allow new entries without allowing to be read
+            _sync(folder.parent)
+
+
 def rename_folder(folder: Path, place: Path) -> None:
     """Move a finished folder to its final place, after its files are synced to the disk."""
     with storage_errors(place):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,10 +66,11 @@ class Checkpoints:
         self._seconds_to_write = self._last_written - started
 
     def remove_older(self, training: int, steps: int) -> None:
-        """Remove the training's checkpoints of other steps."""
+        """Remove the training's checkpoints of other steps. One that cannot be removed does no harm."""
         for path, number, done, *_ in self._files():
             if number == training and done != steps:
-                path.unlink(missing_ok=True)
+                with suppress(OSError):
+                    path.unlink()
 
     def load(self, training: int, *, rank: int = 0, processes: int = 1) -> Checkpoint | None:
         """This process's part of the newest complete checkpoint; None if there is none or it is damaged."""
