@@ -11,6 +11,15 @@ Verdict = Literal["loss", "gain", "chance"]
 """A change of accuracy: more than chance would explain, or not."""
 
 
+def recognised(accuracy: float | None, images: int) -> str:
+    """An accuracy in percent as a number of images: of few images, one is many points.
+
+    >>> recognised(66.7, 3), recognised(None, 0)
+    ('2 of 3', '–')
+    """
+    return "–" if accuracy is None else f"{round(accuracy * images / 100):,} of {images:,}"
+
+
 class Picture(NamedTuple):
     """A small square image, encoded."""
 

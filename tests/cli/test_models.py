@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -387,12 +388,21 @@ class TestInfo:
         assert "model: version 1 is damaged; choose another with cotransport rollback model --to VERSION" in printed
         assert "version 1 is damaged: model/versions/0001/model.json: damaged" in printed
 
+    def test_a_renaming_is_told_from_a_lesson(self, model: Command) -> None:
+        assert model("rename", "model", "class 1", "[red] cat")[0] == 0
+        printed = model("info", "model")[1]
+        assert "it knows class 0, [red] cat\n" in printed
+        assert "version 2: class 1 renamed to [red] cat\n" in printed
+        assert "version 2 learned" not in printed
+
     def test_a_model_and_its_versions(self, model: Command) -> None:
         code, printed = model("info", "model")
         assert code == 0
         assert "model: version 1, 2 classes, COIL (tuned) with the backbone resnet8, 8 x 8 pixels" in printed
         assert "36 exemplars, 4 held-out images" in printed
         assert "version 1 learned class 0, class 1" in printed
+        assert "it knows class 0, class 1" in printed
+        assert re.search(r"\d\.0 % of 4 ", printed)
         facts = json.loads(model("info", "model", "--json")[1])
         assert facts["current"] == 1
         assert facts["versions"][0]["forgetting"] is None

@@ -48,6 +48,8 @@ class TestFiles:
         assert one.classes == ["class 0"]
         assert removed.learned_from == ([1, 2] if kind == "memory" else [])
         assert removed.without_exemplars == {}
+        newest = describe(model)["versions"][1]
+        assert (newest["tested"], newest["held_out"]) == (8, 7 if kind == "held_out" else 8)
         for version in (1, 2):
             assert wanted not in stored(model, version) + stored(model, version, "held_out")
         assert check(model) == []

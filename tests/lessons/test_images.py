@@ -79,6 +79,11 @@ def test_a_model_beside_images_does_not_make_them_a_hugging_face_data_set(
     assert "model" in open_lesson_source(".", None, LessonOptions()).classes
 
 
+def test_a_lesson_is_not_streamed(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"data\.streaming: a lesson uses all .* Leave the setting out"):
+        open_lesson_source(str(tmp_path), None, LessonOptions(data={"streaming": True}))
+
+
 def test_a_model_in_the_place_of_images_is_an_error(model: Path) -> None:
     with pytest.raises(ConfigError, match=r"a model, not images\. The command takes the model first: learn MODEL DATA"):
         open_lesson_source(str(model), None, LessonOptions())

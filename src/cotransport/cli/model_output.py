@@ -17,6 +17,7 @@ from cotransport.cli.console import FLAG, err, out, print_json
 from cotransport.cli.output import note
 from cotransport.lessons.chance import is_beyond_chance, verdict
 from cotransport.lessons.records import changed_images
+from cotransport.overview import recognised
 from cotransport.system.text import markup, visible
 
 if TYPE_CHECKING:
@@ -231,15 +232,6 @@ def _show_classes(changes: Sequence[ClassAccuracy], new_classes: Sequence[str | 
     if len(changes) > len(listed):
         which = ", of the old ones those that lost most" * (len(new_classes) < len(changes))
         out.print(f"{len(listed)} of {len(changes)} classes{which}; --json has all", style="dim")
-
-
-def recognised(accuracy: float | None, images: int) -> str:
-    """An accuracy in percent as a number of images, because of few images, one is many points.
-
-    >>> recognised(66.7, 3), recognised(None, 0)
-    ('2 of 3', '–')
-    """
-    return "–" if accuracy is None else f"{round(accuracy * images / 100):,} of {images:,}"
 
 
 def percent(value: float | None) -> str:

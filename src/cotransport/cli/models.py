@@ -21,13 +21,13 @@ from cotransport.cli.model_output import (
     class_average,
     percent,
     print_predictions,
-    recognised,
     show_confidence,
     show_outcome,
     trade_off,
 )
 from cotransport.cli.output import listening, note, progress_console, with_output_options
 from cotransport.errors import ConfigError, DataError
+from cotransport.overview import recognised
 from cotransport.system.text import markup
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ def info(model: Model, as_json: AsJson = False) -> None:
             soft_wrap=True,
         )
     if facts["classes"]:
-        out.print(f"it knows {_listed(facts['classes'])}", soft_wrap=True)
+        out.print(f"it knows {markup(_listed(facts['classes']))}", soft_wrap=True)
     table = Table("", "version", "from", "classes", "accuracy", "old classes", "size", "made", box=None)
     latest = facts["versions"][-SHOWN:]
     for one in latest:
@@ -80,7 +80,7 @@ def info(model: Model, as_json: AsJson = False) -> None:
 def _listed(names: Sequence[str | int]) -> str:
     """Names of classes, separated by commas; of very many, the first ones."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return markup(", ".join(str(name) for name in names[:SHOWN]) + more)
+    return ", ".join(str(name) for name in names[:SHOWN]) + more
 
 
 def _change_in_points(version: Mapping[str, Any]) -> str:

@@ -43,7 +43,13 @@ def is_hugging_face(folder: Path) -> bool:
     if any((folder / name).is_file() for name in _SAVED_TO_DISK):
         return True
     found = (path for level in ("", "*/", "*/*/") for path in folder.glob(f"{level}*.parquet"))
-    return any(not (path.parent.parent / "manifest.json").is_file() for path in found)  # these are a model's images
+    return not all(_is_in_model(path) for path in found)
+
+
+def _is_in_model(path: Path) -> bool:
+    """Whether a parquet file holds the images of one of our models, which may lie beside the images of a lesson."""
+    model = path.parent.parent
+    return path.parent.name == "images" and (model / "manifest.json").is_file() and (model / "versions").is_dir()
 
 
 def is_hub_id(name: str) -> bool:

@@ -128,6 +128,15 @@ def _source_in(folder: Path, settings: Data) -> Source:
     return ImageFolder(settings, folder)
 
 
+def open_whole_source(settings: Data) -> Source:
+    """A source whose images are all used at once, as in a lesson. Streaming is for experiments, which have tasks."""
+    if settings.streaming:
+        raise DataError(
+            "data.streaming: a lesson uses all of its images at once, so they cannot be streamed. Leave the setting out"
+        )
+    return open_source(settings)
+
+
 def load_data_set(source: Source, settings: Data, fit: Fit = "crop") -> DataSet:
     """A source's training and test images.
 
@@ -156,7 +165,7 @@ def as_splits(images: object, labels: object = None, size: int | None = None, fi
     if labels is not None:
         return Splits(as_labelled_images(images, labels, size, fit), None)
     if isinstance(images, Data):
-        return open_source(images.model_copy(update={"image_size": size})).splits(fit)
+        return open_whole_source(images.model_copy(update={"image_size": size or images.image_size})).splits(fit)
     if isinstance(images, str | os.PathLike):
         return open_source(Data(source=prefer_folder(os.fspath(images)), image_size=size)).splits(fit)
     raise DataError(

@@ -70,10 +70,10 @@ class Trial(NamedTuple):
 
 def may_suit(data: LabelledImages) -> bool:
     """Whether a pretrained network is installed, and the images are large enough for it, or few and in colour."""
-    if not is_installed(PRETRAINED):
+    side = data.images.size
+    if side < SMALLEST_TRIED or not is_installed(PRETRAINED):
         return False
-    is_tried = data.images.size >= SMALLEST_TRIED and len(data) <= FEW and not is_grey(data)
-    return data.images.size >= SMALLEST_SIDE or is_tried
+    return side >= SMALLEST_SIDE or (len(data) <= FEW and not is_grey(data))
 
 
 def try_networks(

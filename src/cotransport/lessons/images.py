@@ -7,8 +7,9 @@ from pathlib import Path
 
 import torch
 
-from cotransport.data import LabelledImages, Source, open_source, prefer_folder
+from cotransport.data import LabelledImages, Source, prefer_folder
 from cotransport.data.folders import ImageFolder
+from cotransport.data.sources import open_whole_source
 from cotransport.errors import ConfigError, CotransportWarning, DataError
 from cotransport.learner.lesson_settings import fit_of
 from cotransport.lessons.options import LessonOptions
@@ -28,7 +29,7 @@ def open_lesson_source(data: str, image_size: int | None, options: LessonOptions
     if (Path(data) / MANIFEST).is_file():
         raise ConfigError(f"{data}: a model, not images. The command takes the model first: learn MODEL DATA")
     settings = {**options.data, "source": prefer_folder(data), "image_size": image_size}
-    source = open_source(validated(Data, settings, "data"))
+    source = open_whole_source(validated(Data, settings, "data"))
     _ = source.classes
     return source
 

@@ -25,6 +25,7 @@ from cotransport.overview import (
     StoredImage,
     Verdict,
     Version,
+    recognised,
 )
 from cotransport.report.model_charts import model_charts
 from cotransport.report.templates import render_with_charts
@@ -281,8 +282,8 @@ def _importance(change: ClassChange) -> tuple[int, float]:
 def _row(one: ClassChange) -> Values:
     return {
         "name": one.name,
-        "before": "" if one.before is None else _recognised(one.before, one.images),
-        "after": UNDEFINED if one.after is None else _recognised(one.after, one.images),
+        "before": "" if one.before is None else recognised(one.before, one.images),
+        "after": recognised(one.after, one.images),
         "lost": str(one.lost or ""),
         "gained": str(one.gained or ""),
         "meaning": "new" if one.is_new else VERDICTS[one.verdict],
@@ -365,11 +366,6 @@ def _faces(overview: Overview) -> Markup:
         for number, picture in first
     ]
     return Markup("\n".join(rules))  # numbers and base64 only
-
-
-def _recognised(accuracy: float, images: int) -> str:
-    """A percentage of images as a number of them: of few images, one is many points."""
-    return f"{round(accuracy * images / 100):,} of {images:,}"
 
 
 def _percent(value: float) -> str:

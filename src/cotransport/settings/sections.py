@@ -45,7 +45,7 @@ class Data(Settings):
     """Hugging Face data sets: the column of the labels. Needed only if there are several."""
     streaming: bool = False
     """Hugging Face data sets in parquet files: keep only the images of the current task on the disk, and read them from
-    the stream when the task arrives. For data sets that are larger than the disk."""
+    the stream when the task arrives. For experiments with data sets that are larger than the disk."""
     image_size: Annotated[int, Field(gt=0, le=LARGEST_IMAGE)] | None = None
     """Side, in pixels, of the square images that the network sees. By default, the size of the images, at most 224."""
     held_out: Share = 0.2
