@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
@@ -25,6 +26,7 @@ from cotransport.lessons.information import describe
 from cotransport.lessons.ownership import check
 from cotransport.model.store import ModelStore
 from cotransport.server.lesson_folder import LessonFolder
+from cotransport.server.process import bind
 from tests.cli.helpers import Command
 from tests.server.helpers import (
     ServerProcess,
@@ -70,6 +72,24 @@ def test_wrong_places_are_named_before_anything_is_served(cotransport: Command, 
     code, printed = cotransport("serve", "model", "--host", "0.0.0.0")
     assert (code, "Give a long --token" in printed) == (2, True)
     assert [path.name for path in tmp_path.iterdir()] == ["full"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+def test_an_answer_does_not_wait_for_an_acknowledgement(host: str) -> None:
+    """Without TCP_NODELAY, the second part of each answer waits for about 40 ms."""
+
+    async def delays() -> bool:
+        accepted: asyncio.Future[socket.socket] = asyncio.get_running_loop().create_future()
+        listening = bind(host, 0)
+        async with await asyncio.start_server(
+            lambda _, writer: accepted.set_result(writer.get_extra_info("socket")), sock=listening
+        ):
+            _, client = await asyncio.open_connection(*listening.getsockname()[:2])
+            found = await accepted
+            client.close()
+            return not found.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+    assert not asyncio.run(delays())
 
 
 @pytest.mark.slow

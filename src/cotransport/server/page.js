@@ -32,6 +32,10 @@ function element(tag, values = {}, ...children) {
 }
 
 const percent = (value) => (value === null ? "–" : `${value.toFixed(1)} %`);
+const recognised = (classes, when) => {
+  const count = (of) => classes.reduce((sum, one) => sum + of(one), 0).toLocaleString("en-GB");
+  return `${count((one) => Math.round(one[when] * one.images / 100))} of ${count((one) => one.images)}`;
+};
 const plural = (count, one, many = `${one}s`) => `${count.toLocaleString("en-GB")} ${count === 1 ? one : many}`;
 const listed = (names) => new Intl.ListFormat("en-GB").format(names);
 
@@ -348,22 +352,24 @@ function outcome(result) {
   const found = [];
   const words = [];
   if (result.already) words.push("Exactly these photographs were learned before.");
+  const changed = result.per_class.filter((one) => one.images > 0);
+  const known = changed.filter((one) => one.before !== null);
   words.push(result.accuracy === null
     ? `Version ${result.version} is ready. There were too few photographs to test it.`
-    : `Version ${result.version} recognises ${percent(result.accuracy)} of all held-out photographs.`);
-  if (result.old_before !== null) words.push(`On the classes known before: ${percent(result.old_before)} before, ${percent(result.old_after)} now.`);
+    : `Version ${result.version} recognises ${recognised(changed, "after")} held-out photographs.`);
+  if (known.length) words.push(`Of the classes known before: ${recognised(known, "before")} before, ${recognised(known, "after")} now.`);
   found.push(element("p", {}, words.join(" ")));
-  const changed = result.per_class.filter((one) => one.images > 0);
   if (changed.length) {
     const body = element("tbody");
     for (const one of changed) {
-      const points = one.before === null || one.after === null ? null : one.after - one.before;
-      const change = points === null ? "new" : points === 0 ? "" : `${points > 0 ? "+" : "−"}${Math.abs(points).toFixed(1)}`;
-      body.append(element("tr", {}, element("th", { scope: "row" }, one.name), element("td", {}, String(one.images)),
-        element("td", {}, percent(one.before)), element("td", {}, percent(one.after)), element("td", { class: points > 0 ? "good" : points < 0 ? "bad" : "soft" }, change)));
+      const images = (one.gained ?? 0) - (one.lost ?? 0);
+      const change = one.before === null ? "new" : images === 0 ? "" : `${images > 0 ? "+" : "−"}${Math.abs(images)}`;
+      const before = one.before === null ? "–" : recognised([one], "before");
+      body.append(element("tr", {}, element("th", { scope: "row" }, one.name), element("td", {}, before),
+        element("td", {}, recognised([one], "after")), element("td", { class: images > 0 ? "good" : images < 0 ? "bad" : "soft" }, change)));
     }
-    const heads = ["class", "held out", "before", "now", "change"].map((text) => element("th", { scope: "col" }, text));
-    const table = element("div", { class: "sideways", tabIndex: 0, role: "region", "aria-label": "Accuracy of each class" }, element("table", { class: "changes" }, element("thead", {}, element("tr", {}, ...heads)), body));
+    const heads = ["class", "before", "now", "change"].map((text) => element("th", { scope: "col" }, text));
+    const table = element("div", { class: "sideways", tabIndex: 0, role: "region", "aria-label": "Held-out photographs of each class that are recognised" }, element("table", { class: "changes" }, element("thead", {}, element("tr", {}, ...heads)), body));
     const few = changed.length <= 12;
     found.push(few ? table : element("details", {}, element("summary", {}, plural(changed.length, "class", "classes")), table));
   }
