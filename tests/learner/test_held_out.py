@@ -48,6 +48,12 @@ class TestWithoutKept:
             for name in "ab"
         ]
 
+    def test_copies_of_another_class_are_left_out_of_a_known_one(self) -> None:
+        images = Splits(labelled(b=pixels(1, 5, 6, 9)), None)
+        with pytest.warns(CotransportWarning, match="b: 1 image is left out, because the model keeps the same as a"):
+            train, _ = without_kept(images, ("a", "b"), *self.KEPT)
+        assert by_class(train) == {"b": [5, 6, 9]}
+
     def test_a_class_with_nothing_else_is_an_error(self) -> None:
         images = Splits(labelled(new=pixels(1, 2)), None)
         with pytest.raises(DataError, match=r"the class 'new' has only images that are known as 'a'\. Give it others"):

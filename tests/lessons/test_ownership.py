@@ -67,6 +67,7 @@ class TestRename:
         [
             ("cat", "dog", "'cat': the model does not know this class. It knows: class 0, class 1"),
             ("class 0", "class 1", "'class 1': another class has this name"),
+            ("class 0", "class 0", "'class 0': the class has this name already"),
             ("class 0", "", "not a class name"),
             ("class 0", "a\x1bb", "not a class name"),
             ("class 0", "x" * 1001, "not a class name"),

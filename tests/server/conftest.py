@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from cotransport.server import predictor
 from cotransport.server.lesson_queue import LessonQueue
 from tests.cli.conftest import cotransport
 from tests.lessons.conftest import beginner, model
@@ -17,7 +18,13 @@ __all__ = ["beginner", "cotransport", "model"]
 
 
 @pytest.fixture
-def client(model: Path) -> Iterator[TestClient]:
+def few_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The few held-out images of the tests' models are enough for a threshold."""
+    monkeypatch.setattr(predictor, "FEWEST_TESTED", 1)
+
+
+@pytest.fixture
+def client(model: Path, few_tested: None) -> Iterator[TestClient]:
     """A client of a model that knows four classes, with the token."""
     with connected(model) as found:
         yield found

@@ -83,7 +83,7 @@ def test_a_lesson_goes_from_the_queue_to_its_result(learning: Any, tmp_path: Pat
         )
         assert running["state"] == "running"
         assert running["progress"] == {"stage": "training", "done": 3, "of": 12, "seconds_left": 4.5}
-        assert running["notes"] == ["two images", "a note"]
+        assert (running["notes"], running["settings"]) == (["a note"], ["two images"])
         assert client.get(f"/api/lessons/{second}").json()["state"] == "queued"
         data = f"new-lessons/{first}/images"
         assert json.loads((tmp_path / "words").read_text()) == [
@@ -108,6 +108,8 @@ def test_a_lesson_goes_from_the_queue_to_its_result(learning: Any, tmp_path: Pat
         }
         assert not (tmp_path / data).exists()  # the images are gone, the record stays
         ended(client, second)
+        counted = client.get("/metrics").text.splitlines()
+        assert {"cotransport_lessons_done_total 2", "cotransport_lessons_failed_total 0"} <= set(counted)
         words = json.loads((tmp_path / "words").read_text())
         assert words[3:7] == ["--known-classes", "extend", "--max-forgetting", "2.5"]
         assert client.delete(f"/api/lessons/{first}").status_code == 204

@@ -43,6 +43,7 @@ def test_predictions_are_those_of_the_command(client: TestClient, model: Path) -
     answer = client.post("/api/predict", files=upload(PHOTOS))
     assert answer.json() == expected(model, PHOTOS)
     assert answer.headers["cotransport-version"] == "2"
+    assert float(answer.headers["cotransport-threshold"]) == pytest.approx(answer_threshold(model, 0.95).probability)
     top = client.post("/api/predict?top=2", files=upload(PHOTOS[:1])).json()
     assert top == expected(model, PHOTOS[:1], 2)
 
@@ -89,7 +90,7 @@ def test_versions_are_listed(client: TestClient) -> None:
     first, second = client.get("/api/versions").json()
     assert (first["version"], first["parent"], first["current"]) == (1, None, False)
     assert (second["version"], second["parent"], second["current"]) == (2, 1, True)
-    assert second["new_classes"] == ["class 2", "class 3"]
+    assert (second["new_classes"], second["extended"]) == (["class 2", "class 3"], [])
     assert second["accuracy"] is not None
 
 
@@ -108,6 +109,8 @@ def test_classes_are_renamed_and_removed_in_new_versions(client: TestClient) -> 
     [
         ("{", "not valid JSON"),
         ('{"to": "x"}', "to: "),
+        ('{"to": "1"}', "to: "),
+        ('{"to": true}', "to: "),
         ('{"too": 1}', "too: "),
         ("[]", "valid"),
         ('{"to": 99}', "no version 99"),
@@ -123,7 +126,7 @@ def test_wrong_values_are_named(client: TestClient, body: str, reason: str) -> N
 def test_class_names_that_cannot_be_folders_are_refused(empty: TestClient, name: str) -> None:
     answer = empty.post("/api/teach", files=form((name, PHOTOS[:1])))
     assert answer.status_code == 400
-    assert "class: " in answer.json()["error"]
+    assert answer.json()["error"].startswith("class")
 
 
 def test_a_lesson_needs_a_class_and_images(empty: TestClient, model: Path) -> None:
@@ -142,6 +145,13 @@ def test_a_lesson_needs_a_class_and_images(empty: TestClient, model: Path) -> No
         answer = empty.post("/api/teach", files=parts)
         assert (answer.status_code, reason in answer.json()["error"]) == (400, True), (reason, answer.json())
     assert empty.get("/api/lessons").json() == []
+
+
+def test_all_unreadable_files_of_a_lesson_are_told(empty: TestClient) -> None:
+    bad = Encoded(b"no image", "notes.txt")
+    answer = empty.post("/api/teach", files=form(("cat", [PHOTOS[0], bad]), ("dog", [bad, PHOTOS[1]])))
+    assert answer.json()["unreadable"] == [1, 2]
+    assert "unreadable" not in empty.post("/api/teach", files=form(("", PHOTOS[:1]))).json()
 
 
 @pytest.mark.usefixtures("queue_only")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
+import socket
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
 from cotransport.errors import ConfigError
-from cotransport.server.app import ROUTES
+from cotransport.server.app import ROUTES, make_app
 from cotransport.server.pages import documentation, page
 from cotransport.server.process import serve
 from cotransport.server.security import PAGE, PUBLIC, Hosts, check_token, new_token
-from tests.server.helpers import TOKEN
+from tests.server.helpers import BEARER, TOKEN
 
 PROTECTED = [(method, path) for method, path, _ in ROUTES if path not in {*PUBLIC, PAGE}]
 
@@ -72,6 +73,36 @@ def test_our_own_page_can(client: TestClient) -> None:
     assert answer.json() == {"before": 2, "current": 1}
 
 
+def test_a_proxy_in_front_is_allowed_by_its_name(tmp_path: Path) -> None:
+    hosts = Hosts("127.0.0.1", frozenset({"teach.example"}))
+    with TestClient(
+        make_app(tmp_path / "new", TOKEN, hosts), base_url="http://127.0.0.1:8000", headers=BEARER
+    ) as client:
+
+        def status(host: str, origin: str) -> int:
+            return client.post("/api/rollback", headers={"Host": host, "Origin": origin}).status_code
+
+        passed = 409  # there is no model yet
+        assert status("teach.example", "https://teach.example") == passed
+        assert status("127.0.0.1:8000", "https://teach.example") == passed  # the proxy has replaced the Host header
+        assert status("teach.example", "https://teach.example:8443") == passed
+        assert status("127.0.0.1:8000", "https://evil.example") == 403
+        assert status("127.0.0.1:8000", "https://teach.example.evil.example") == 403
+        assert status("evil.example", "https://teach.example") == 403
+
+
+@pytest.mark.parametrize("name", ["https://teach.example", "teach.example:80", "a b", "", "*"])
+def test_an_allowed_name_is_a_name_alone(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="--allow-host"):
+        serve(tmp_path / "model", "127.0.0.1", 0, None, lambda _: None, [name])
+
+
+def test_the_printed_address_can_be_opened_on_other_machines() -> None:
+    assert Hosts("0.0.0.0").shown == Hosts("::").shown == socket.gethostname()
+    assert Hosts("0.0.0.0").allow(socket.gethostname())
+    assert [Hosts(host).shown for host in ("10.0.0.1", "::1", "birds.lan")] == ["10.0.0.1", "[::1]", "birds.lan"]
+
+
 def test_no_answer_can_be_framed_sniffed_stored_or_run_foreign_scripts(empty: TestClient) -> None:
     answers = [empty.get(path) for path in ("/", "/docs", "/api/classes", "/nowhere", "/page.js")]
     answers += [
@@ -106,12 +137,14 @@ def test_the_pages_script_writes_no_html() -> None:
 def test_an_address_for_other_machines_needs_a_token(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--host 0\.0\.0\.0: .*--token"):
         serve(tmp_path / "model", "0.0.0.0", 0, None, lambda _: None)
+    with pytest.raises(ConfigError, match=r"--token: other machines can reach 0\.0\.0\.0\. Give a token of 12"):
+        serve(tmp_path / "model", "0.0.0.0", 0, "short", lambda _: None)
     with pytest.raises(ConfigError, match="--token: use only letters"):
         serve(tmp_path / "model", "127.0.0.1", 0, "a b&c", lambda _: None)
 
 
 def test_random_tokens_are_long_and_differ() -> None:
-    tokens = {check_token(new_token()) for _ in range(100)}
+    tokens = {check_token(new_token(), "0.0.0.0") for _ in range(100)}
     assert len(tokens) == 100
     assert min(map(len, tokens)) >= 32
 

@@ -30,6 +30,10 @@ def serve(
         str, typer.Option(help="The address to listen on. By default, only this machine can reach it.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on; 0 chooses a free one.", min=0, max=65535)] = 8000,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A further name that the server answers to, such as that of a proxy.", metavar="NAME"),
+    ] = None,
     token: Annotated[
         str | None,
         typer.Option(
@@ -53,4 +57,4 @@ def serve(
     def tell(line: str) -> None:
         err.print(f"[dim]{datetime.now():%H:%M:%S}[/] {markup(line)}", soft_wrap=True, highlight=False)
 
-    serve_model(model, host, port, token or None, started, tell)
+    serve_model(model, host, port, token or None, started, allow_host or (), tell)

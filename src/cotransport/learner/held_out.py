@@ -20,7 +20,7 @@ MOST_HELD_OUT = 50
 
 
 def without_kept(images: Splits, known: Sequence[Label], *memories: Memory) -> Splits:
-    """The images of a lesson without those of new classes that are kept already, for a known class.
+    """The images of a lesson without those that are kept already, for another class.
 
     Such an image has two names. It must not be trained on under the second one while it tests the first.
     """
@@ -33,7 +33,7 @@ def without_kept(images: Splits, known: Sequence[Label], *memories: Memory) -> S
     if not kept:
         return images
     found: dict[tuple[Label, Label], int] = {}
-    parts = [part and _without_kept(part, known, kept, found) for part in images]
+    parts = [part and _without_kept(part, kept, found) for part in images]
     train = parts[0]
     assert train is not None
     for (name, other), count in found.items():
@@ -50,16 +50,15 @@ def without_kept(images: Splits, known: Sequence[Label], *memories: Memory) -> S
 
 def _without_kept(
     data: LabelledImages,
-    known: Sequence[Label],
     kept: Mapping[bytes, Label],
     found: dict[tuple[Label, Label], int],
 ) -> LabelledImages:
-    """The images without those of new classes that are kept; these are counted in `found`."""
+    """The images without those that are kept for another class; these are counted in `found`."""
     places: list[int] = []
     for place, label in enumerate(data.labels.tolist()):
         name = data.classes[label]
-        other = None if name in known else kept.get(image_digest(data.images.item(place)))
-        if other is None:
+        other = kept.get(image_digest(data.images.item(place)))
+        if other is None or other == name:
             places.append(place)
         else:
             found[name, other] = found.get((name, other), 0) + 1

@@ -42,6 +42,7 @@ def describe(path: AnyPath) -> dict[str, Any]:
             "new_classes": report.lesson.new_classes
             if report
             else [name for name in own.classes if name not in before],
+            "extended_classes": report.lesson.extended_classes if report else [],
             "change": report.lesson.data if report and not report.lesson.images else None,
             "exemplars": own.exemplars,
             "held_out": own.held_out,

@@ -26,6 +26,8 @@ def rename(path: AnyPath, old: str, new: str) -> int:
         snapshot, current = store.read(), store.manifest().current
         label = known_class(old, snapshot.classes)
         name = _new_name(new, whole_number=isinstance(label, int))
+        if name == label:
+            raise ConfigError(f"{new!r}: the class has this name already. Choose a different one")
         if new in map(str, snapshot.classes):
             raise ConfigError(f"{new!r}: another class has this name. Choose a different one")
         metrics = dict(snapshot.metrics)

@@ -17,6 +17,8 @@ class Failure(_Values):
     """Why a request failed."""
 
     error: str
+    unreadable: list[int] = []
+    """The files of a lesson that are not images that can be read, counted from 0; left out if there are none."""
 
 
 class Health(_Values):
@@ -111,6 +113,9 @@ class Lesson(_Values):
     classes: list[TaughtClass]
     progress: Progress | None = None
     notes: list[str] = []
+    """What the user should know, such as images that were left out."""
+    settings: list[str] = []
+    """How it is learned."""
     error: str | None = None
     """Why it failed or was refused."""
     result: LessonResult | None = None
@@ -150,6 +155,8 @@ class Version(_Values):
     made: str
     classes: int | None
     new_classes: list[str]
+    extended: list[str]
+    """Classes that were known before and got more images."""
     change: str | None
     """What was done instead of a lesson, such as a renaming; null for a lesson."""
     accuracy: float | None
@@ -162,7 +169,7 @@ class Version(_Values):
 class RollbackRequest(_Values):
     """The version to go to."""
 
-    to: int | None = None
+    to: int | None = Field(default=None, strict=True)
     """By default, the parent of the current version. 0 is the empty model, as before the first lesson."""
 
 

@@ -47,10 +47,12 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
 """Method, path and function of every route."""
 
 
-def make_app(model: Path, token: str, host: str = "127.0.0.1", tell: Callable[[str], None] = lambda _: None) -> ASGIApp:
+def make_app(
+    model: Path, token: str, hosts: Hosts = Hosts("127.0.0.1"), tell: Callable[[str], None] = lambda _: None
+) -> ASGIApp:
     """The application for a model.
 
-    host : the address that it listens on.
+    hosts : the names that it answers to.
     tell : is called with a line about every step of a lesson.
     """
     model = model.resolve()
@@ -72,7 +74,7 @@ def make_app(model: Path, token: str, host: str = "127.0.0.1", tell: Callable[[s
             Exception: unexpected,
         },
     )
-    return Metrics(Guard(app, token, Hosts(host)))
+    return Metrics(Guard(app, token, hosts))
 
 
 def _named(endpoint: Endpoint) -> Endpoint:

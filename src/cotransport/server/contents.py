@@ -14,7 +14,7 @@ from cotransport.server.answers import KnownClass, Share, Version
 from cotransport.server.predictor import CurrentVersion
 
 MOST_NAMED = 1000
-"""Largest number of new classes that are named for a version."""
+"""Largest number of new classes, and of extended ones, that are named for a version."""
 
 
 class Contents:
@@ -68,6 +68,7 @@ class Contents:
                 made=one["made"],
                 classes=one.get("classes"),
                 new_classes=[str(name) for name in one.get("new_classes", [])[:MOST_NAMED]],
+                extended=[str(name) for name in one.get("extended_classes", [])[:MOST_NAMED]],
                 change=one.get("change"),
                 accuracy=one.get("accuracy"),
                 accuracy_lost=one.get("forgetting"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -14,9 +16,10 @@ UNEXPECTED = "internal error; the server's log has the details"
 class RefusedError(Exception):
     """A request is refused, with this status."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, unreadable: Sequence[int] = ()) -> None:
+        """`unreadable` has the files of a lesson that cannot be read, counted from 0."""
         super().__init__(message)
-        self.status = status
+        self.status, self.unreadable = status, unreadable
 
 
 def without_paths(text: str, *names: str) -> str:
@@ -35,7 +38,10 @@ async def refused(request: Request, error: Exception) -> JSONResponse:
     """The answer to a request that was refused on purpose."""
     assert isinstance(error, RefusedError)
     headers = {"Retry-After": "1"} if error.status == 429 else None
-    return JSONResponse({"error": str(error)}, error.status, headers)
+    values: dict[str, object] = {"error": str(error)}
+    if error.unreadable:
+        values["unreadable"] = list(error.unreadable)
+    return JSONResponse(values, error.status, headers)
 
 
 async def own_error(request: Request, error: Exception) -> JSONResponse:

@@ -140,8 +140,12 @@ class LessonFolder:
 def class_name(text: str) -> str:
     """A class name as the user typed it, if it can also be the name of a folder."""
     name = unicodedata.normalize("NFC", text.strip())
-    if not name or not name.isprintable() or name.startswith(".") or re.search(r"[/\\]", name):
-        raise RefusedError(400, "class: use printable characters, without / and \\, and no full stop at the start")
+    if not name:
+        raise RefusedError(400, "class: the name is empty. Give the class a name")
+    if not name.isprintable() or name.startswith(".") or re.search(r"[/\\]", name):
+        raise RefusedError(
+            400, f"class {name!r}: use printable characters, without / and \\, and no full stop at the start"
+        )
     if len(name.encode("utf-8", "replace")) > LONGEST_NAME_BYTES:
         raise RefusedError(400, f"class: a name may have at most {LONGEST_NAME_BYTES} bytes")
     return name

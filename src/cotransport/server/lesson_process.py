@@ -50,11 +50,14 @@ class LessonProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._is_stopped = False
 
-    async def run(self, progress: Callable[[Progress], None], note: Callable[[str], None]) -> Ended:
+    async def run(
+        self, progress: Callable[[Progress], None], note: Callable[[str], None], setting: Callable[[str], None]
+    ) -> Ended:
         """Learn the lesson, or resume it.
 
         progress : hears of every progress.
         note : hears of everything else that the user should know.
+        setting : hears how it is learned.
         """
         home = self._model.parent
         self._process = await asyncio.create_subprocess_exec(
@@ -84,8 +87,10 @@ class LessonProcess:
                     error = self._without_folders(event["text"])
                 elif (found := _progress(event)) is not None:
                     progress(found)
-                for text in _notes(event):
-                    note(self._without_folders(text))
+                if event["event"] == "note":
+                    note(self._without_folders(event["text"]))
+                for text in event["notes"] if event["event"] == "job_started" else ():
+                    setting(self._without_folders(text))
             code = await self._process.wait()
             return Ended(code, json.loads(await printed) if code in _FINISHED else None, error)
         finally:
@@ -144,12 +149,6 @@ def _progress(event: dict[str, Any]) -> Progress | None:
     if kind == "testing":
         return Progress(stage=kind)
     return Progress(stage="training") if kind == "job_started" else None
-
-
-def _notes(event: dict[str, Any]) -> list[str]:
-    if event["event"] == "note":
-        return [event["text"]]
-    return list(event["notes"]) if event["event"] == "job_started" else []
 
 
 def lesson_result(values: dict[str, Any]) -> LessonResult:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cotransport import jobs
 from cotransport.errors import CotransportError, StorageError
@@ -28,6 +29,7 @@ MOST_QUEUED = 20
 MOST_ENDED = 50
 """Largest number of ended lessons that are still listed."""
 MOST_NOTES = 20
+"""Largest number of notes, and of settings, that a lesson lists."""
 MOST_NAMED = 3
 """Largest number of classes that a line about a lesson names."""
 ATTEMPTS = 3
@@ -50,6 +52,10 @@ class LessonQueue:
         self._progress: Progress | None = None
         self._process: LessonProcess | None = None
         self._is_stopping = self._is_cancelled = False
+        self.ended: Counter[str] = Counter()
+        """How many lessons have ended since the server started, by their state."""
+        self.seconds = 0.0
+        """Time that these lessons took."""
         self.changing = asyncio.Lock()
         """Held while a lesson runs, and while the model is changed in another way."""
         self.adding = asyncio.Lock()
@@ -186,7 +192,10 @@ class LessonQueue:
             if outcome["state"] == "failed":
                 self._discard(lesson_id)
             self._update(lesson_id, **outcome)
-            self._report(lesson_id, self._in_words(lesson_id, time.monotonic() - started))
+            seconds = time.monotonic() - started
+            self.ended[outcome["state"]] += 1
+            self.seconds += seconds
+            self._report(lesson_id, self._in_words(lesson_id, seconds))
 
     async def _outcome(self, lesson_id: str) -> dict[str, Any] | None:
         """How a lesson ends: its state, and its result or error. None if it is cancelled, or if the server stops."""
@@ -199,7 +208,11 @@ class LessonQueue:
             if learned is not None:
                 return _outcome_of(learned)
             self._process = LessonProcess(self._model.path, self.folder.images(lesson_id), stored.options)
-            ended = await self._process.run(self._show, lambda text: self._add_note(lesson_id, text))
+            ended = await self._process.run(
+                self._show,
+                lambda text: self._add(lesson_id, "notes", text),
+                lambda text: self._add(lesson_id, "settings", text),
+            )
             if ended.values is not None:
                 return _outcome_of(ended.values)
             if self._is_interrupted:
@@ -247,10 +260,10 @@ class LessonQueue:
         self._progress = progress
         self._changed()
 
-    def _add_note(self, lesson_id: str, text: str) -> None:
-        notes = self._lessons[lesson_id].lesson.notes
-        if text not in notes and len(notes) < MOST_NOTES:
-            self._update(lesson_id, notes=[*notes, text])
+    def _add(self, lesson_id: str, field: Literal["notes", "settings"], text: str) -> None:
+        lines: list[str] = getattr(self._lessons[lesson_id].lesson, field)
+        if text not in lines and len(lines) < MOST_NOTES:
+            self._update(lesson_id, **{field: [*lines, text]})
 
     def _update(self, lesson_id: str, **values: Any) -> None:  # noqa: ANN401 (fields of a lesson)
         stored = self._lessons[lesson_id]

@@ -59,7 +59,8 @@ OPERATIONS = (
     Operation(
         "post",
         "/api/predict",
-        "Predict the class of each image. The header Cotransport-Version names the version that answered.",
+        "Predict the class of each image. The header Cotransport-Version names the version that answered, and "
+        "Cotransport-Threshold the lowest probability of an answer that is not unknown.",
         ImageAnswer,
         is_list=True,
         form=(("files", FILES),),

@@ -1,7 +1,8 @@
 // The page of `cotransport serve`. It keeps the token of this tab, and all text from the model goes through textContent.
 
 const KEY = "cotransport-token";
-const SHOWN_CLASSES = 3, SHOWN_ANSWERS = 12, SHOWN_THUMBNAILS = 24, ASKED_AT_ONCE = 16;
+const SHOWN_CLASSES = 3, SHOWN_ANSWERS = 100, SHOWN_THUMBNAILS = 60, ASKED_AT_ONCE = 16, FEW_TESTED = 20;
+const UNREACHABLE = "The server is not responding, or a photograph can no longer be read.";
 const byId = (id) => document.getElementById(id);
 
 let token = takeToken();
@@ -43,13 +44,14 @@ function say(text) { byId("live").textContent = text; }
 
 function complain(error) {
   const place = byId("said");
+  place.dataset.status = error?.status ?? "";
   place.textContent = error ? error.message || String(error) : "";
   place.hidden = !error;
   if (error) place.scrollIntoView({ block: "nearest" });
 }
 
 class Failure extends Error {
-  constructor(status, message) { super(message); this.status = status; }
+  constructor(status, message, unreadable = []) { super(message); Object.assign(this, { status, unreadable }); }
 }
 
 async function ask(path, options = {}) {
@@ -58,14 +60,31 @@ async function ask(path, options = {}) {
   try {
     response = await fetch(path, { ...options, headers });
   } catch {
-    throw new Failure(0, "The server is not responding. Is it still running?");
+    throw new Failure(0, UNREACHABLE);
   }
   if (response.status === 401) signOut();
-  if (!response.ok) {
-    const told = await response.json().catch(() => ({}));
-    throw new Failure(response.status, told.error || `The server answered ${response.status}.`);
-  }
+  if (!response.ok) throw failure(response.status, await response.json().catch(() => ({})));
   return response;
+}
+
+const failure = (status, told) => new Failure(status, told.error || `The server answered ${status}.`, told.unreadable);
+
+// Send a form, and hear how much of it has been sent. Only XMLHttpRequest tells.
+function send(path, form, progress) {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest();
+    request.open("POST", path);
+    request.setRequestHeader("Authorization", `Bearer ${token}`);
+    request.responseType = "json";
+    request.upload.addEventListener("progress", (event) => progress(event.loaded, event.total));
+    request.addEventListener("error", () => reject(new Failure(0, UNREACHABLE)));
+    request.addEventListener("load", () => {
+      if (request.status === 401) signOut();
+      if (request.status < 300) resolve(request.response);
+      else reject(failure(request.status, request.response ?? {}));
+    });
+    request.send(form);
+  });
 }
 
 const get = async (path) => (await ask(path)).json();
@@ -90,6 +109,8 @@ function replace(list, items, heading) {
 // --- signing in --------------------------------------------------------------------------------------------------
 
 function signOut() {
+  byId("sign-in-error").textContent = token ? "The server does not accept this token. If it was started again, it has printed a new one." : "";
+  byId("connection").hidden = true;
   token = null;
   sessionStorage.removeItem(KEY);
   byId("content").hidden = true;
@@ -124,17 +145,42 @@ function thumbnail(address) {
   return image;
 }
 
-// Files that are dropped on a place or chosen with its input.
+// Files that are dropped on a place or chosen with its input. `take` hears of files and of the folder that they are in.
 function accept(place, input, take) {
   place.addEventListener("dragover", (event) => { event.preventDefault(); place.classList.add("over"); });
   place.addEventListener("dragleave", () => place.classList.remove("over"));
-  place.addEventListener("drop", (event) => {
+  place.addEventListener("drop", async (event) => {
     event.preventDefault();
+    event.stopPropagation();
     place.classList.remove("over");
-    take([...event.dataTransfer.files]);
+    try {
+      for (const [folder, files] of await dropped(event.dataTransfer)) take(files, folder);
+    } catch (error) { complain(error); }
   });
-  input.addEventListener("change", () => { take([...input.files]); input.value = ""; });
+  input.addEventListener("change", () => { take([...input.files], ""); input.value = ""; });
 }
+
+// What was dropped, by the name of its folder; files that are in no folder have the name "".
+async function dropped(data) {
+  const found = new Map(), entries = [...data.items].map((item) => item.webkitGetAsEntry()).filter(Boolean);
+  const add = (folder, file) => found.set(folder, [...(found.get(folder) ?? []), file]);
+  const read = async (entry, folder) => {
+    if (entry.isFile) {
+      const file = await new Promise((resolve, reject) => entry.file(resolve, reject));
+      if (!folder || (isImage(file) && !file.name.startsWith("."))) add(folder, file);
+      return;
+    }
+    const reader = entry.createReader();
+    for (let some; (some = await new Promise((resolve, reject) => reader.readEntries(resolve, reject))).length;) {
+      for (const one of some) await read(one, entry.name);
+    }
+  };
+  for (const entry of entries) await read(entry, "");
+  if (!found.size && entries.length) throw new Error("There are no photographs in this folder.");
+  return found;
+}
+
+const isImage = (file) => file.type.startsWith("image/") || /\.(heic|heif)$/i.test(file.name);
 
 for (const kind of ["dragover", "drop"]) addEventListener(kind, (event) => event.preventDefault());
 
@@ -144,69 +190,104 @@ accept(byId("ask"), byId("ask-files"), predict);
 
 async function predict(files) {
   complain(null);
+  const asked = byId("asked"), counts = new Map(), items = [], list = byId("answers");
   for (let first = 0; first < files.length; first += ASKED_AT_ONCE) {
+    asked.textContent = `Looking at ${plural(files.length, "photograph")}${first ? `: ${first} done` : ""} …`;
     const some = files.slice(first, first + ASKED_AT_ONCE);
     const form = new FormData();
     for (const file of some) form.append("files", file);
     try {
-      const answers = await (await ask("api/predict", { method: "POST", body: form })).json();
-      answers.forEach((answer, number) => show(answer, some[number]));
-    } catch (error) { complain(error); return; }
+      const response = await ask("api/predict", { method: "POST", body: form });
+      const threshold = response.headers.get("Cotransport-Threshold"), answers = await response.json();
+      for (const [number, answer] of answers.entries()) {
+        const name = answer.error ? "not an image" : answer.unknown ? "unknown" : answer.classes[0].name;
+        counts.set(name, (counts.get(name) ?? 0) + 1);
+        items.push(answered(answer, some[number], name, threshold));
+      }
+    } catch (error) { complain(error); break; }
+    list.prepend(...items);
+    while (list.children.length > SHOWN_ANSWERS) list.lastChild.remove();
   }
+  const most = [...counts].sort((one, other) => other[1] - one[1]).slice(0, 8).map(([name, count]) => `${count} ${name}`);
+  const shown = items.length > SHOWN_ANSWERS ? ` The first ${SHOWN_ANSWERS} are shown.` : "";
+  asked.textContent = items.length > 5 ? `${plural(items.length, "photograph")}: ${most.join(", ")}${counts.size > 8 ? " …" : "."}${shown}` : "";
 }
 
-function show(answer, file) {
+function answered(answer, file, title, threshold) {
   const [best] = answer.classes;
-  const title = answer.error ? "not an image" : answer.unknown ? "unknown" : best.name;
   const body = element("div", {}, element("p", { class: "best" }, title));
-  if (answer.error) body.append(element("p", { class: "soft" }, answer.error));
   if (answer.unknown) body.firstChild.append(" ", element("span", { class: "chip" }, `perhaps ${best.name}`));
+  const why = answer.unknown && threshold ? `. An answer needs ${(100 * threshold).toFixed(1)} %` : "";
+  body.append(element("p", { class: "soft file" }, answer.error ?? `${answer.file}${why}`));
   const scores = element("dl", { class: "scores" });
   for (const one of answer.classes.slice(0, SHOWN_CLASSES)) {
     const share = `${(100 * one.probability).toFixed(1)} %`;
     const bar = element("progress", { max: 1, value: one.probability, "aria-hidden": "true" });
-    scores.append(element("dt", { title: one.name }, one.name), element("dd", {}, bar), element("dd", {}, share));
+    scores.append(element("dt", {}, one.name), element("dd", {}, bar), element("dd", {}, share));
   }
   body.append(scores);
-  const list = byId("answers");
-  list.prepend(element("li", {}, picture(file), body));
-  while (list.children.length > SHOWN_ANSWERS) list.lastChild.remove();
+  return element("li", {}, picture(file), body);
 }
 
 // --- teach -------------------------------------------------------------------------------------------------------
 
-let rows = [], rowNumber = 0;
+let rows = [], rowNumber = 0, sending = 0;
 
 function addRow() {
   const number = ++rowNumber, row = { files: [] };
   const name = element("input", { id: `class-${number}`, maxLength: 200, autocomplete: "off", required: true, placeholder: "for example: tabby" });
+  name.setAttribute("list", "known");
   const input = element("input", { id: `files-${number}`, type: "file", multiple: true, class: "hidden" });
   input.accept = "image/*,.heic,.heif";
   const strip = element("div", { class: "strip" });
-  const count = element("p", { class: "soft", role: "status" }, "no photographs yet");
-  const hint = element("p", { class: "soft", role: "status" });
+  const count = element("p", { class: "soft", role: "status" });
+  const hint = element("p", { class: "soft hint", role: "status" });
   const camera = element("button", { type: "button", onclick: () => openCamera(row.add) }, "Use the camera");
   const place = element("div", { class: "drop" }, input, element("label", { class: "button", htmlFor: input.id }, "Choose photographs"), camera, count);
+  const clear = element("button", { type: "button", class: "plain", onclick: () => { row.keep(() => false); input.focus(); } }, "Leave all photographs out");
   const remove = element("button", { type: "button", class: "plain", onclick: () => removeRow(row) }, "Leave this class out");
-  row.name = name;
-  row.add = (files) => {
-    row.files.push(...files);
-    for (const file of files.slice(0, Math.max(0, SHOWN_THUMBNAILS - strip.children.length))) strip.append(picture(file, ""));
-    count.textContent = plural(row.files.length, "photograph");
+  Object.assign(row, { name, remove });
+  row.add = (files) => { row.files.push(...files); row.draw(); };
+  row.keep = (wanted) => { row.files = row.files.filter(wanted); row.draw(); };
+  row.draw = () => {
+    const shown = row.files.slice(0, SHOWN_THUMBNAILS), before = new Map([...strip.children].map((child) => [child.file, child]));
+    strip.replaceChildren(...shown.map((file) => before.get(file) ?? Object.assign(leaveOut(row, file), { file })));
+    const more = row.files.length - shown.length;
+    if (more) strip.append(element("span", { class: "soft" }, `and ${more.toLocaleString("en-GB")} more`));
+    count.textContent = row.files.length ? plural(row.files.length, "photograph") : "no photographs yet";
+    clear.hidden = row.files.length < 2;
   };
   row.update = () => {
-    const typed = name.value.trim();
+    const typed = name.value.trim(), similar = known.find((one) => one !== typed && one.toLowerCase() === typed.toLowerCase());
     hint.textContent = known.includes(typed) ? "The model knows this class already. These photographs are added to it."
-      : coming.includes(typed) ? "A lesson is about to teach this class. These photographs are added to it." : "";
+      : coming.includes(typed) ? "A lesson is about to teach this class. These photographs are added to it."
+        : similar ? `The model knows ${similar}. This will be another class.` : "";
   };
   name.addEventListener("input", row.update);
-  row.element = element("li", {}, element("label", { htmlFor: name.id }, "Name of the class"), name, hint, place, strip, remove);
-  accept(place, input, row.add);
-  row.remove = remove;
+  row.element = element("li", {}, element("label", { htmlFor: name.id }, "Name of the class"), name, hint, place, strip, clear, remove);
+  accept(place, input, (files, folder) => addTo(row, files, folder));
   rows.push(row);
   byId("rows").append(row.element);
+  row.draw();
   updateRows();
   return row;
+}
+
+// A photograph of a lesson, as a button that leaves it out.
+function leaveOut(row, file) {
+  const words = `Leave out ${file.name}`;
+  return element("button", { type: "button", class: "thumbnail", title: words, "aria-label": words, onclick: () => row.keep((one) => one !== file) }, picture(file, ""));
+}
+
+// Add photographs to a class. Those of a folder go to the class of that name, or to this one if it has no name yet.
+function addTo(row, files, folder) {
+  let wanted = row;
+  if (folder && row.name.value.trim() && row.name.value.trim() !== folder) {
+    wanted = rows.find((one) => one.name.value.trim() === folder) ?? rows.find((one) => !one.name.value.trim() && !one.files.length) ?? addRow();
+  }
+  if (folder && !wanted.name.value.trim()) wanted.name.value = folder;
+  wanted.add(files);
+  wanted.update();
 }
 
 function removeRow(row) {
@@ -219,33 +300,49 @@ function removeRow(row) {
 function updateRows() { for (const row of rows) row.remove.hidden = rows.length === 1; }
 
 byId("add-row").addEventListener("click", () => addRow().name.focus());
+accept(byId("teach"), element("input"), (files, folder) => addTo(rows.at(-1), files, folder));
+addEventListener("beforeunload", (event) => { if (sending) event.preventDefault(); });
 
-byId("teach-form").addEventListener("submit", (event) => {
+byId("teach-form").addEventListener("submit", async (event) => {
   event.preventDefault();
-  doing(byId("teach-button"), async () => {
-    const form = new FormData(), sent = rows;
-    for (const row of sent) {
-      const name = row.name.value.trim();
-      if (!row.files.length) { row.name.focus(); throw new Error(`Add photographs of ${name}.`); }
-      form.append("class", name);
-      for (const file of row.files) form.append("files", file);
-    }
-    if (sent.some((row) => [...known, ...coming].includes(row.name.value.trim()))) form.append("known_classes", "extend");
-    if (byId("forgetting").value) form.append("max_forgetting", byId("forgetting").value);
-    rows = [];
-    byId("rows").replaceChildren();
-    const next = addRow();  // can be filled in while the photographs are sent
-    try {
-      await ask("api/teach", { method: "POST", body: form });
-      say("The lesson is queued");
-    } catch (error) {
-      const untouched = !next.name.value && !next.files.length;
-      rows = [...sent, ...(untouched ? rows.filter((row) => row !== next) : rows)];
-      byId("rows").replaceChildren(...rows.map((row) => row.element));
-      updateRows();
-      throw error;
-    }
-  });
+  complain(null);
+  const form = new FormData(), sent = rows, names = listed(sent.map((row) => row.name.value.trim()));
+  for (const row of sent) {
+    const name = row.name.value.trim();
+    if (!name || !row.files.length) { row.name.focus(); complain(new Error(name ? `Add photographs of ${name}.` : "Name the class.")); return; }
+    form.append("class", name);
+    for (const file of row.files) form.append("files", file);
+  }
+  if (sent.some((row) => [...known, ...coming].includes(row.name.value.trim()))) form.append("known_classes", "extend");
+  if (byId("forgetting").value) form.append("max_forgetting", byId("forgetting").value);
+  rows = [];
+  byId("rows").replaceChildren();
+  const next = addRow();  // can be filled in while the photographs are sent
+  const bar = element("progress", { "aria-label": `Sending ${names}` }), words = element("p", { class: "soft" }, `sending ${names} …`);
+  const item = element("li", {}, words, bar);
+  byId("sending").append(item);
+  sending++;
+  try {
+    await send("api/teach", form, (done, all) => {
+      [bar.max, bar.value] = [all, done];
+      if (done === all) words.textContent = `checking ${names} …`;
+    });
+    byId("forgetting").value = "";
+    say("The lesson is queued");
+  } catch (error) {
+    const files = sent.flatMap((row) => row.files), bad = new Set((error.unreadable ?? []).map((number) => files[number]));
+    const untouched = !next.name.value && !next.files.length;
+    rows = [...sent, ...(untouched ? rows.filter((row) => row !== next) : rows)];
+    byId("rows").replaceChildren(...rows.map((row) => row.element));
+    for (const row of sent) row.keep((file) => !bad.has(file));
+    updateRows();
+    const named = [...bad].slice(0, 5).map((file) => file.name);
+    complain(bad.size ? new Error(`${plural(bad.size, "file is not an image", "files are not images")} that can be read: ${listed(named)}${bad.size > 5 ? " …" : ""}. `
+      + `${bad.size === 1 ? "It was" : "They were"} left out. Press Teach to go on without ${bad.size === 1 ? "it" : "them"}.`) : error);
+  } finally {
+    sending--;
+    item.remove();
+  }
 });
 
 // --- the camera --------------------------------------------------------------------------------------------------
@@ -257,7 +354,8 @@ async function openCamera(take) {
   try {
     camera = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
   } catch {
-    complain(new Error("No camera is available to this page."));
+    complain(new Error(isSecureContext ? "No camera is available to this page."
+      : "Browsers give the camera only to pages over https, or on the server's own machine. The documentation of serve says how."));
     return;
   }
   let taken = 0;
@@ -292,7 +390,10 @@ function showLessons(lessons) {
   for (const row of rows) row.update();
   byId("lessons-section").hidden = !lessons.length;
   const list = byId("lessons"), before = new Map([...list.children].map((item) => [item.dataset.id, item]));
-  const items = [...lessons].reverse().map((lesson) => {
+  const ended = lessons.filter((one) => one.result || one.error);
+  byId("keep-all").hidden = ended.length < 2;
+  const active = lessons.filter((one) => !ended.includes(one));  // the running one, then those that wait
+  const items = [...active, ...ended.reverse()].map((lesson) => {
     const old = before.get(lesson.id), signature = JSON.stringify([lesson.state, version]);
     if (old && old.dataset.signature === signature) { updateProgress(old, lesson); return old; }
     if (old && old.dataset.state !== lesson.state) say(`${title(lesson)}: ${CHIPS[lesson.state][0]}`);
@@ -306,6 +407,12 @@ function showLessons(lessons) {
 
 const title = (lesson) => listed(lesson.classes.map((one) => one.name));
 
+const dismissed = (id) => ask(`api/lessons/${id}`, { method: "DELETE" });
+
+byId("keep-all").addEventListener("click", (event) => doing(event.target, async () => {
+  for (const lesson of await get("api/lessons")) if (lesson.result || lesson.error) await dismissed(lesson.id);
+}));
+
 function showLesson(lesson) {
   const [word, kind] = CHIPS[lesson.state];
   const images = lesson.classes.reduce((sum, one) => sum + one.images, 0);
@@ -313,17 +420,16 @@ function showLesson(lesson) {
   const item = element("li", {}, head, element("p", { class: "soft" }, plural(images, "photograph")));
   const actions = element("div", { class: "row" });
   const button = (text, work, main) => actions.append(element("button", { class: main ? "main" : "", onclick: (event) => doing(event.target, work) }, text));
-  const dismiss = () => ask(`api/lessons/${lesson.id}`, { method: "DELETE" });
+  const dismiss = () => dismissed(lesson.id);
   if (lesson.state === "queued" || lesson.state === "running") {
     if (lesson.state === "running") item.append(element("progress", { "aria-label": `Progress of ${title(lesson)}` }), element("p", { class: "soft stage" }));
     button("Cancel", dismiss);
   } else {
     if (lesson.result) item.append(...outcome(lesson.result));
     if (lesson.error) item.append(element("p", { class: "bad" }, lesson.error));
-    if (lesson.notes.length) {
-      const notes = element("ul", { class: "soft" }, ...lesson.notes.map((note) => element("li", {}, note)));
-      item.append(element("details", {}, element("summary", {}, "How it was learned"), notes));
-    }
+    const list = (lines) => element("ul", { class: "soft" }, ...lines.map((line) => element("li", {}, line)));
+    if (lesson.notes.length) item.append(list(lesson.notes));
+    if (lesson.settings.length) item.append(element("details", {}, element("summary", {}, "How it was learned"), list(lesson.settings)));
     if (lesson.state === "done") {
       button("Keep", dismiss, true);
       if (lesson.result.version === version) {
@@ -352,26 +458,26 @@ function outcome(result) {
   const found = [];
   const words = [];
   if (result.already) words.push("Exactly these photographs were learned before.");
-  const changed = result.per_class.filter((one) => one.images > 0);
-  const known = changed.filter((one) => one.before !== null);
+  const tested = result.per_class.filter((one) => one.images > 0), known = tested.filter((one) => one.before !== null);
+  const changed = result.per_class.filter((one) => one.images > 0 || result.new_classes.includes(one.name));
+  const few = tested.reduce((sum, one) => sum + one.images, 0) < FEW_TESTED ? ", which are too few to be sure" : "";
   words.push(result.accuracy === null
     ? `Version ${result.version} is ready. There were too few photographs to test it.`
-    : `Version ${result.version} recognises ${recognised(changed, "after")} held-out photographs.`);
+    : `Version ${result.version} recognises ${recognised(tested, "after")} held-out photographs${few}.`);
   if (known.length) words.push(`Of the classes known before: ${recognised(known, "before")} before, ${recognised(known, "after")} now.`);
   found.push(element("p", {}, words.join(" ")));
   if (changed.length) {
     const body = element("tbody");
     for (const one of changed) {
       const images = (one.gained ?? 0) - (one.lost ?? 0);
-      const change = one.before === null ? "new" : images === 0 ? "" : `${images > 0 ? "+" : "−"}${Math.abs(images)}`;
+      const change = result.new_classes.includes(one.name) ? "new" : images === 0 ? "" : `${images > 0 ? "+" : "−"}${Math.abs(images)}`;
       const before = one.before === null ? "–" : recognised([one], "before");
       body.append(element("tr", {}, element("th", { scope: "row" }, one.name), element("td", {}, before),
-        element("td", {}, recognised([one], "after")), element("td", { class: images > 0 ? "good" : images < 0 ? "bad" : "soft" }, change)));
+        element("td", {}, one.images ? recognised([one], "after") : "not tested"), element("td", { class: images > 0 ? "good" : images < 0 ? "bad" : "soft" }, change)));
     }
     const heads = ["class", "before", "now", "change"].map((text) => element("th", { scope: "col" }, text));
     const table = element("div", { class: "sideways", tabIndex: 0, role: "region", "aria-label": "Held-out photographs of each class that are recognised" }, element("table", { class: "changes" }, element("thead", {}, element("tr", {}, ...heads)), body));
-    const few = changed.length <= 12;
-    found.push(few ? table : element("details", {}, element("summary", {}, plural(changed.length, "class", "classes")), table));
+    found.push(changed.length <= 12 ? table : element("details", {}, element("summary", {}, plural(changed.length, "class", "classes")), table));
   }
   return found;
 }
@@ -384,7 +490,8 @@ function showClasses(classes) {
   byId("ask-hint").textContent = classes.length
     ? "Drop photographs here, and the model says what it sees."
     : "The model knows nothing yet. Teach it a class or two first.";
-  byId("classes-hint").textContent = classes.length ? "Pictures that the model keeps, and how many of the held-out ones it recognises." : "Nothing yet: teach it a class.";
+  byId("classes-hint").textContent = classes.length ? "Pictures that the model keeps, and how many of the held-out ones it recognises. The shares say how much a class has in common with others." : "Nothing yet: teach it a class.";
+  byId("known").replaceChildren(...known.map((name) => element("option", { value: name })));
   for (const control of byId("ask-drop").querySelectorAll("button, input")) control.disabled = !classes.length;
   replace(byId("classes"), classes.map((one) => {
     const strip = element("div", { class: "strip" }, ...one.pictures.map(thumbnail));
@@ -406,26 +513,42 @@ function showClasses(classes) {
 }
 
 for (const button of document.querySelectorAll("[data-close]")) {
-  button.addEventListener("click", () => button.closest("dialog").close("cancel"));
+  button.addEventListener("click", () => button.closest("dialog").close());
 }
 
-function confirmed(dialog) {
-  dialog.returnValue = "cancel";
+// Open a dialog. It closes when its form is sent and `work` succeeds; errors are shown in it.
+function confirm(dialog, work) {
+  const error = dialog.querySelector(".bad");
+  error.textContent = "";
+  dialog.querySelector("form").onsubmit = async (event) => {
+    event.preventDefault();
+    try { await work(); dialog.close(); } catch (failed) { error.textContent = failed.message; }
+  };
   dialog.showModal();
-  return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }));
 }
 
-async function rename(name) {
+function rename(name) {
   byId("rename-label").textContent = `New name of ${name}`;
   byId("new-name").value = name;
-  if (!(await confirmed(byId("rename-dialog")))) return;
-  const wanted = byId("new-name").value.trim();
-  if (wanted && wanted !== name) await post("api/rename", { name, to: wanted }).then(() => say(`${name} is now called ${wanted}`), complain);
+  confirm(byId("rename-dialog"), async () => {
+    const wanted = byId("new-name").value.trim();
+    if (wanted === name) return;
+    await post("api/rename", { name, to: wanted });
+    say(`${name} is now called ${wanted}`);
+  });
+  byId("new-name").select();
 }
 
-async function remove(name) {
+function remove(name) {
+  byId("remove-title").textContent = byId("remove-button").textContent = "Remove";
   byId("remove-text").textContent = `The new version will not know ${name}. You can go back to the previous version.`;
-  if (await confirmed(byId("remove-dialog"))) await post("api/remove", { name }).then(() => say(`${name} is removed`), complain);
+  confirm(byId("remove-dialog"), async () => { await post("api/remove", { name }); say(`${name} is removed`); });
+}
+
+function empty() {
+  byId("remove-title").textContent = byId("remove-button").textContent = "Empty the model";
+  byId("remove-text").textContent = "The model will know no class. All versions stay, and you can go back to any of them.";
+  confirm(byId("remove-dialog"), () => post("api/rollback", { to: 0 }));
 }
 
 function showVersions(versions) {
@@ -436,7 +559,8 @@ function showVersions(versions) {
     else if (one.damaged) action.append(element("span", { class: "chip bad" }, "damaged"));
     else action.append(useVersion(one.version, `Use version ${one.version}`));
     const named = one.new_classes.length > 8 ? `${listed(one.new_classes.slice(0, 8))} and ${one.new_classes.length - 8} more` : listed(one.new_classes);
-    const learned = one.change ?? named;
+    const more = one.extended.length && !one.change ? `more of ${listed(one.extended.slice(0, 8))}` : "";
+    const learned = one.change ?? [named, more].filter(Boolean).join("; ");
     const lost = one.accuracy_lost === null || one.change ? "–" : one.accuracy_lost.toFixed(1);
     return element("tr", {}, element("th", { scope: "row" }, String(one.version)), element("td", {}, one.refused ? `${learned} (refused)` : learned || "–"),
       element("td", {}, String(one.classes ?? "–")), element("td", {}, percent(one.accuracy)), element("td", {}, lost),
@@ -447,7 +571,7 @@ function showVersions(versions) {
 }
 
 const useVersion = (number, text) => element("button", { class: "plain", onclick: (event) => doing(event.target, () => post("api/rollback", { to: number })) }, text);
-byId("empty").append(useVersion(0, "Empty the model"));
+byId("empty").addEventListener("click", empty);
 
 async function refresh() {
   const [classes, versions] = await Promise.all([get("api/classes?pictures=true"), get("api/versions")]);
@@ -477,6 +601,7 @@ async function listen() {
   const response = await ask("api/events");
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   byId("connection").hidden = true;
+  if (byId("said").dataset.status === "0") complain(null);  // it is responding again
   for (let text = ""; ;) {
     const { value, done } = await reader.read();
     if (done) throw new Failure(0, "The connection has ended");

@@ -23,6 +23,8 @@ from cotransport.server.failures import RefusedError
 
 AT_LEAST = 0.95
 """Share of right answers that the threshold for `unknown` aims at."""
+FEWEST_TESTED = 20
+"""Smallest number of held-out images that a threshold is based on. The lowest probability of a few says little."""
 MOST_WAITING = 256
 """Largest number of requests that wait for an answer."""
 MOST_TOGETHER = 256
@@ -82,7 +84,8 @@ class CurrentVersion:
         predictor = Predictor(*restored(store.read(record.number)))
         threshold = None
         with suppress(ModelError):
-            threshold = answer_threshold(self._model, AT_LEAST, record.number).probability
+            found = answer_threshold(self._model, AT_LEAST, record.number)
+            threshold = found.probability if found.images >= FEWEST_TESTED else None
         return LoadedVersion(record, predictor, threshold)
 
 
@@ -90,6 +93,8 @@ class Answer(NamedTuple):
     """Predictions for the files of one request, and the version that made them."""
 
     version: int
+    threshold: float | None
+    """The lowest probability of an answer that is not unknown."""
     predictions: list[Prediction]
 
 
@@ -163,6 +168,7 @@ class Batcher:
         answers = [
             Answer(
                 record.number,
+                threshold,
                 [found._replace(classes=found.classes[: one.top]) for found in islice(predictions, len(one.files))],
             )
             for one in batch

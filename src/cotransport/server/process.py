@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import uvicorn
@@ -13,7 +13,7 @@ from cotransport.errors import ConfigError
 from cotransport.model.folder import ModelFolder
 from cotransport.server.app import make_app
 from cotransport.server.lesson_folder import LessonFolder
-from cotransport.server.security import check_token, is_loopback, new_token
+from cotransport.server.security import Hosts, check_name, check_token, is_loopback, new_token
 
 SECONDS_TO_FINISH = 2
 """Time that open connections get when the server stops."""
@@ -27,25 +27,28 @@ def serve(
     port: int,
     token: str | None,
     started: Callable[[str], None],
+    names: Sequence[str] = (),
     tell: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Serve a model until a signal arrives.
 
     token : by default, a random one. Required if other machines can reach the address.
     started : is called with the address of the page.
+    names : further host names that the server answers to.
     tell : is called with a line about everything else that happens.
     """
     if token is None and not is_loopback(host):
         raise ConfigError(
             f"--host {host}: other machines can reach this address. Give a long --token, or set COTRANSPORT_TOKEN"
         )
-    token = new_token() if token is None else check_token(token)
+    token = new_token() if token is None else check_token(token, host)
+    hosts = Hosts(host, frozenset(map(check_name, names)))
     _check(model)
     listening = bind(host, port)
     number = listening.getsockname()[1]
-    name = f"[{host}]" if ":" in host else host
+    name = hosts.shown
     config = uvicorn.Config(
-        make_app(model, token, host, tell),
+        make_app(model, token, hosts, tell),
         access_log=False,  # addresses may contain the token
         log_level="warning",
         limit_concurrency=MOST_CONNECTIONS,

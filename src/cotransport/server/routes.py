@@ -51,6 +51,8 @@ SECONDS_BETWEEN_SIGNS = 15.0
 SECONDS_BETWEEN_NEWS = 0.1
 VERSION_HEADER = "Cotransport-Version"
 """The version that made a prediction."""
+THRESHOLD_HEADER = "Cotransport-Threshold"
+"""The lowest probability of an answer that is not unknown."""
 Values = TypeVar("Values", bound=BaseModel)
 Result = TypeVar("Result")
 
@@ -117,7 +119,10 @@ async def predict(request: Request) -> Response:
     if all(one.error for one in found):
         raise RefusedError(400, found[0].error or "")
     values = [one.model_dump(mode="json", exclude={"error"} if one.error is None else set()) for one in found]
-    return JSONResponse(values, headers={VERSION_HEADER: str(answer.version)})
+    headers = {VERSION_HEADER: str(answer.version)}
+    if answer.threshold is not None:
+        headers[THRESHOLD_HEADER] = f"{answer.threshold:.6g}"
+    return JSONResponse(values, headers=headers)
 
 
 def _top(request: Request) -> int:

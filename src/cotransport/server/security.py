@@ -37,6 +37,8 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 """Headers of every answer."""
+SHORTEST_TOKEN = 12
+"""Smallest length of a token, if other machines can reach the server."""
 _READING = frozenset({"GET", "HEAD"})
 _TOKEN = re.compile(r"[A-Za-z0-9._~-]+")
 
@@ -46,11 +48,24 @@ def new_token() -> str:
     return secrets.token_urlsafe(24)
 
 
-def check_token(token: str) -> str:
-    """The token, if it can be part of an address."""
+def check_token(token: str, host: str) -> str:
+    """The token, if it can be part of an address, and is long enough for those who can reach the server."""
+    if len(token) < SHORTEST_TOKEN and not is_loopback(host):
+        raise ConfigError(
+            f"--token: other machines can reach {host}. Give a token of {SHORTEST_TOKEN} or more characters"
+        )
     if not _TOKEN.fullmatch(token):
         raise ConfigError("--token: use only letters, digits and . _ ~ -, because the token is part of an address")
     return token
+
+
+def check_name(name: str) -> str:
+    """A name that the server answers to, in lower case."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
+        raise ConfigError(
+            f"--allow-host {name}: give a host name alone, without a port or an address, such as birds.lan"
+        )
+    return name.lower()
 
 
 def is_loopback(host: str) -> bool:
@@ -74,13 +89,26 @@ class Hosts:
     """
 
     host: str
+    names: frozenset[str] = frozenset()
+    """Further names, in lower case, such as that of a proxy in front of the server."""
+
+    @property
+    def shown(self) -> str:
+        """The name in the address that is printed. This machine's name replaces 0.0.0.0, which nobody can open."""
+        try:
+            address = ipaddress.ip_address(self.host)
+        except ValueError:
+            return self.host
+        if address.is_unspecified:
+            return socket.gethostname()
+        return f"[{self.host}]" if address.version == 6 else self.host
 
     def allow(self, header: str) -> bool:
         """Whether a Host header has one of these names. Any port is allowed, because a tunnel may change it."""
         name = _host_name(header)
         if name is None:
             return False
-        if is_loopback(name) or name == self.host.lower():
+        if is_loopback(name) or name == self.host.lower() or name in self.names:
             return True
         if is_loopback(self.host):
             return False
@@ -89,6 +117,11 @@ class Hosts:
         except ValueError:
             return name == socket.gethostname().lower()
         return True
+
+    def allow_origin(self, origin: str, header: str) -> bool:
+        """Whether a page of this origin may change something. A proxy may have replaced the Host header."""
+        place = origin.partition("://")[2].lower()
+        return place == header.lower() or _host_name(place) in self.names
 
 
 def _host_name(header: str) -> str | None:
@@ -122,10 +155,14 @@ class Guard:
         headers = Headers(scope=scope)
         named = headers.getlist("host")
         if len(named) != 1 or not self._hosts.allow(named[0]):
-            return _refused(403, "Host: the server does not answer to this name. Use the address that it printed")
+            return _refused(
+                403,
+                "Host: the server does not answer to this name. Use the address that it printed, or allow this name "
+                "where the server is started",
+            )
         if scope["method"] not in _READING:
             origin = headers.get("origin")
-            if origin is not None and origin.partition("://")[2].lower() != named[0].lower():
+            if origin is not None and not self._hosts.allow_origin(origin, named[0]):
                 return _refused(403, "Origin: pages of other sites may not change anything here")
         path = scope["path"]
         if path in PUBLIC or path == PAGE or self._is_ours(headers):

@@ -146,4 +146,9 @@ class Service:
         return {
             "predicted_files_total": ("Files predicted.", self.batcher.files),
             "batches_total": ("Batches predicted.", self.batcher.batches),
+            **{
+                f"lessons_{state}_total": (f"Lessons that ended as {state}.", self.queue.ended[state])
+                for state in ("done", "refused", "failed")
+            },
+            "lesson_seconds_total": ("Seconds that these lessons took.", self.queue.seconds),
         }

@@ -119,7 +119,8 @@ async def _limited(request: Request, limits: Limits) -> AsyncGenerator[bytes, No
 
 
 def _too_large(limits: Limits) -> RefusedError:
-    return RefusedError(413, f"the body has more than {limits.bytes >> 10:,} KiB. Send fewer or smaller files")
+    size = f"{limits.bytes >> 20} MiB" if limits.bytes >= 1 << 20 else f"{limits.bytes >> 10} KiB"
+    return RefusedError(413, f"the body has more than {size}. Send fewer or smaller files")
 
 
 async def encoded_files(uploads: Sequence[UploadFile]) -> list[Encoded]:
@@ -158,4 +159,4 @@ def check_images(files: Sequence[Encoded]) -> None:
         pass
     if errors:
         more = f" ({len(errors) - 1} more cannot be read either)" if len(errors) > 1 else ""
-        raise RefusedError(400, str(errors[min(errors)]) + more)
+        raise RefusedError(400, str(errors[min(errors)]) + more, sorted(errors))
