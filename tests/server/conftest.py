@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from cotransport.server import predictor
 from cotransport.server.lesson_queue import LessonQueue
 from tests.cli.conftest import cotransport
 from tests.lessons.conftest import beginner, model
@@ -18,13 +17,7 @@ __all__ = ["beginner", "cotransport", "model"]
 
 
 @pytest.fixture
-def few_tested(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The few held-out images of the tests' models are enough for a threshold."""
-    monkeypatch.setattr(predictor, "FEWEST_TESTED", 1)
-
-
-@pytest.fixture
-def client(model: Path, few_tested: None) -> Iterator[TestClient]:
+def client(model: Path) -> Iterator[TestClient]:
     """A client of a model that knows four classes, with the token."""
     with connected(model) as found:
         yield found

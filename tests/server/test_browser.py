@@ -49,7 +49,7 @@ def page(tmp_path: Path) -> Iterator[Any]:
 
 
 def is_error(said: Any) -> bool:
-    """Whether the console shows an error. That a request was refused is none; a page loaded again has the status 401."""
+    """Whether the console shows an error. A refused request is none, such as that of a page that is loaded again."""
     return said.type == "error" and not re.search(r"status of 40[01]", said.text)
 
 

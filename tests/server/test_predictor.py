@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cotransport.errors import ModelError
-from cotransport.lessons.information import answer_threshold, rollback
+from cotransport.lessons.information import rollback
 from cotransport.lessons.ownership import prune
 from cotransport.server import predictor
 from cotransport.server.failures import RefusedError
@@ -94,7 +94,6 @@ def test_a_request_that_is_given_up_does_not_stop_the_others(model: Path, monkey
     asyncio.run(run())
 
 
-@pytest.mark.usefixtures("few_tested")
 def test_the_current_version_is_loaded_once_and_again_when_it_changes(model: Path) -> None:
     current = CurrentVersion(model)
     first = current.get()
@@ -108,13 +107,6 @@ def test_the_current_version_is_loaded_once_and_again_when_it_changes(model: Pat
     assert current.get() is second
     prune(model, keep=1)
     assert current.get().record.number == 1
-
-
-def test_a_few_held_out_images_give_no_threshold(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tested = answer_threshold(model, predictor.AT_LEAST).images
-    for fewest, has_threshold in ((tested, True), (tested + 1, False)):
-        monkeypatch.setattr(predictor, "FEWEST_TESTED", fewest)
-        assert (CurrentVersion(model).get().threshold is not None) == has_threshold
 
 
 def test_a_damaged_version_is_an_error(model: Path) -> None:

@@ -23,8 +23,6 @@ from cotransport.server.failures import RefusedError
 
 AT_LEAST = 0.95
 """Share of right answers that the threshold for `unknown` aims at."""
-FEWEST_TESTED = 20
-"""Smallest number of held-out images that a threshold is based on. The lowest probability of a few says little."""
 MOST_WAITING = 256
 """Largest number of requests that wait for an answer."""
 MOST_TOGETHER = 256
@@ -84,8 +82,7 @@ class CurrentVersion:
         predictor = Predictor(*restored(store.read(record.number)))
         threshold = None
         with suppress(ModelError):
-            found = answer_threshold(self._model, AT_LEAST, record.number)
-            threshold = found.probability if found.images >= FEWEST_TESTED else None
+            threshold = answer_threshold(self._model, AT_LEAST, record.number).probability
         return LoadedVersion(record, predictor, threshold)
 
 
