@@ -147,8 +147,8 @@ function thumbnail(address) {
 
 // Files that are dropped on a place or chosen with its input. `take` hears of files and of the folder that they are in.
 function accept(place, input, take) {
-  place.addEventListener("dragover", (event) => { event.preventDefault(); place.classList.add("over"); });
-  place.addEventListener("dragleave", () => place.classList.remove("over"));
+  place.addEventListener("dragover", (event) => { event.preventDefault(); event.stopPropagation(); place.classList.add("over"); });
+  place.addEventListener("dragleave", (event) => { event.stopPropagation(); place.classList.remove("over"); });
   place.addEventListener("drop", async (event) => {
     event.preventDefault();
     event.stopPropagation();
@@ -276,7 +276,12 @@ function addRow() {
 // A photograph of a lesson, as a button that leaves it out.
 function leaveOut(row, file) {
   const words = `Leave out ${file.name}`;
-  return element("button", { type: "button", class: "thumbnail", title: words, "aria-label": words, onclick: () => row.keep((one) => one !== file) }, picture(file, ""));
+  const leave = (event) => {
+    const next = event.currentTarget.nextElementSibling;
+    row.keep((one) => one !== file);
+    (next?.file ? next : row.name).focus();
+  };
+  return element("button", { type: "button", class: "thumbnail", title: words, "aria-label": words, onclick: leave }, picture(file, ""));
 }
 
 // Add photographs to a class. Those of a folder go to the class of that name, or to this one if it has no name yet.
