@@ -127,7 +127,7 @@ DROP = """([target, folders]) => {
         },
     }));
     const event = new Event("drop", { bubbles: true, cancelable: true });
-    event.dataTransfer = { items: entries.map((entry) => ({ webkitGetAsEntry: () => entry })) };
+    event.dataTransfer = { items: entries.map((entry) => ({ kind: "file", webkitGetAsEntry: () => entry })) };
     document.querySelector(target).dispatchEvent(event);
 }"""
 """Drops folders, by the names of their files. A browser reads a folder in parts, and a test cannot drop a real one."""
@@ -144,6 +144,9 @@ def test_photographs_can_be_dropped_as_folders_and_left_out_again(page: Any, tmp
         page.evaluate(DROP, ["#teach", {"zero": ["1.png", "2.png", "3.png", ".DS_Store"], "one": ["4.png"]}])
         page.get_by_text("1 photograph", exact=True).wait_for()
         assert [field.input_value() for field in page.get_by_label("Name of the class").all()] == ["zero", "one"]
+        page.evaluate(DROP, ["#teach", {"zero": ["5.png"], ".git": ["6.png"]}])  # to the row of this name
+        page.get_by_text("4 photographs", exact=True).wait_for()
+        page.get_by_role("button", name="Leave out 5.png").click()
         page.get_by_role("button", name="Leave out 2.png").click()
         page.get_by_text("2 photographs", exact=True).wait_for()
         page.get_by_role("button", name="Leave this class out").last.click()

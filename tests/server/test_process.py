@@ -79,15 +79,15 @@ def test_an_answer_does_not_wait_for_an_acknowledgement(host: str) -> None:
     """Without TCP_NODELAY, the second part of each answer waits for about 40 ms."""
 
     async def delays() -> bool:
-        accepted: asyncio.Future[socket.socket] = asyncio.get_running_loop().create_future()
+        accepted: asyncio.Future[asyncio.StreamWriter] = asyncio.get_running_loop().create_future()
         listening = bind(host, 0)
-        async with await asyncio.start_server(
-            lambda _, writer: accepted.set_result(writer.get_extra_info("socket")), sock=listening
-        ):
+        async with await asyncio.start_server(lambda _, writer: accepted.set_result(writer), sock=listening):
             _, client = await asyncio.open_connection(*listening.getsockname()[:2])
-            found = await accepted
+            server = await accepted
+            found = server.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            server.close()
             client.close()
-            return not found.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            return not found
 
     assert not asyncio.run(delays())
 

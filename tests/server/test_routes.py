@@ -151,6 +151,8 @@ def test_all_unreadable_files_of_a_lesson_are_told(empty: TestClient) -> None:
     bad = Encoded(b"no image", "notes.txt")
     answer = empty.post("/api/teach", files=form(("cat", [PHOTOS[0], bad]), ("dog", [bad, PHOTOS[1]])))
     assert answer.json()["unreadable"] == [1, 2]
+    again = empty.post("/api/teach", files=form(("cat", PHOTOS[:1]), ("dog", [bad]), ("cat", PHOTOS[1:2])))
+    assert again.json()["unreadable"] == [1]
     assert "unreadable" not in empty.post("/api/teach", files=form(("", PHOTOS[:1]))).json()
 
 

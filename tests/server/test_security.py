@@ -137,14 +137,16 @@ def test_the_pages_script_writes_no_html() -> None:
 def test_an_address_for_other_machines_needs_a_token(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--host 0\.0\.0\.0: .*--token"):
         serve(tmp_path / "model", "0.0.0.0", 0, None, lambda _: None)
-    with pytest.raises(ConfigError, match=r"--token: other machines can reach 0\.0\.0\.0\. Give a token of 12"):
+    with pytest.raises(ConfigError, match="--token: other machines can reach the server"):
         serve(tmp_path / "model", "0.0.0.0", 0, "short", lambda _: None)
+    with pytest.raises(ConfigError, match="--token: other machines can reach the server"):
+        serve(tmp_path / "model", "127.0.0.1", 0, "short", lambda _: None, ["teach.example"])
     with pytest.raises(ConfigError, match="--token: use only letters"):
         serve(tmp_path / "model", "127.0.0.1", 0, "a b&c", lambda _: None)
 
 
 def test_random_tokens_are_long_and_differ() -> None:
-    tokens = {check_token(new_token(), "0.0.0.0") for _ in range(100)}
+    tokens = {check_token(new_token(), is_exposed=True) for _ in range(100)}
     assert len(tokens) == 100
     assert min(map(len, tokens)) >= 32
 

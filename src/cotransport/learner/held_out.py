@@ -20,7 +20,7 @@ MOST_HELD_OUT = 50
 
 
 def without_kept(images: Splits, known: Sequence[Label], *memories: Memory) -> Splits:
-    """The images of a lesson without those that are kept already, for another class.
+    """The images of a lesson without those that the model already keeps for another class.
 
     Such an image has two names. It must not be trained on under the second one while it tests the first.
     """

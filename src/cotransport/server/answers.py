@@ -18,7 +18,7 @@ class Failure(_Values):
 
     error: str
     unreadable: list[int] = []
-    """The files of a lesson that are not images that can be read, counted from 0; left out if there are none."""
+    """Files of a lesson that cannot be read as images, counted from 0 in the order of the request; left out if none."""
 
 
 class Health(_Values):

@@ -60,7 +60,7 @@ OPERATIONS = (
         "post",
         "/api/predict",
         "Predict the class of each image. The header Cotransport-Version names the version that answered, and "
-        "Cotransport-Threshold the lowest probability of an answer that is not unknown.",
+        "Cotransport-Threshold, if there is one, the lowest probability of an answer that is not unknown.",
         ImageAnswer,
         is_list=True,
         form=(("files", FILES),),

@@ -1,12 +1,11 @@
 // The page of `cotransport serve`. It keeps the token of this tab, and all text from the model goes through textContent.
 
 const KEY = "cotransport-token";
-const SHOWN_CLASSES = 3, SHOWN_ANSWERS = 100, SHOWN_THUMBNAILS = 60, ASKED_AT_ONCE = 16, FEW_TESTED = 20;
-const UNREACHABLE = "The server is not responding, or a photograph can no longer be read.";
+const SHOWN_CLASSES = 3, SHOWN_ANSWERS = 100, SHOWN_THUMBNAILS = 60, ASKED_AT_ONCE = 16, BYTES_AT_ONCE = 48 * 2 ** 20, FEW_TESTED = 20;
 const byId = (id) => document.getElementById(id);
 
 let token = takeToken();
-let version = null, known = [], coming = [], busy = false;
+let version = null, known = [], coming = [], learned = [], busy = false;
 
 // The token arrives in the address once. It is kept for this tab only, and removed from the address and the history.
 function takeToken() {
@@ -39,6 +38,7 @@ const recognised = (classes, when) => {
 };
 const plural = (count, one, many = `${one}s`) => `${count.toLocaleString("en-GB")} ${count === 1 ? one : many}`;
 const listed = (names) => new Intl.ListFormat("en-GB").format(names);
+const shortened = (names) => names.length > 8 ? `${listed(names.slice(0, 8))} and ${names.length - 8} more` : listed(names);
 
 function say(text) { byId("live").textContent = text; }
 
@@ -60,7 +60,7 @@ async function ask(path, options = {}) {
   try {
     response = await fetch(path, { ...options, headers });
   } catch {
-    throw new Failure(0, UNREACHABLE);
+    throw new Failure(0, "The server is not responding. Is it still running?");
   }
   if (response.status === 401) signOut();
   if (!response.ok) throw failure(response.status, await response.json().catch(() => ({})));
@@ -77,7 +77,7 @@ function send(path, form, progress) {
     request.setRequestHeader("Authorization", `Bearer ${token}`);
     request.responseType = "json";
     request.upload.addEventListener("progress", (event) => progress(event.loaded, event.total));
-    request.addEventListener("error", () => reject(new Failure(0, UNREACHABLE)));
+    request.addEventListener("error", () => reject(new Failure(0, "The server is not responding, or a photograph can no longer be read.")));
     request.addEventListener("load", () => {
       if (request.status === 401) signOut();
       if (request.status < 300) resolve(request.response);
@@ -109,7 +109,8 @@ function replace(list, items, heading) {
 // --- signing in --------------------------------------------------------------------------------------------------
 
 function signOut() {
-  byId("sign-in-error").textContent = token ? "The server does not accept this token. If it was started again, it has printed a new one." : "";
+  if (token) byId("sign-in-error").textContent = "The server does not accept this token. If it was started again, it has printed a new one.";
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
   byId("connection").hidden = true;
   token = null;
   sessionStorage.removeItem(KEY);
@@ -162,17 +163,20 @@ function accept(place, input, take) {
 
 // What was dropped, by the name of its folder; files that are in no folder have the name "".
 async function dropped(data) {
-  const found = new Map(), entries = [...data.items].map((item) => item.webkitGetAsEntry()).filter(Boolean);
+  // an image from another page is a file, but no entry of a file system
+  const found = new Map(), entries = [...data.items].filter((item) => item.kind === "file").map((item) => item.webkitGetAsEntry() ?? item.getAsFile()).filter(Boolean);
   const add = (folder, file) => found.set(folder, [...(found.get(folder) ?? []), file]);
   const read = async (entry, folder) => {
+    if (entry instanceof File) { add("", entry); return; }
+    if (entry.name.startsWith(".") && (folder || !entry.isFile)) return;
     if (entry.isFile) {
       const file = await new Promise((resolve, reject) => entry.file(resolve, reject));
-      if (!folder || (isImage(file) && !file.name.startsWith("."))) add(folder, file);
+      if (!folder || isImage(file)) add(folder, file);
       return;
     }
     const reader = entry.createReader();
     for (let some; (some = await new Promise((resolve, reject) => reader.readEntries(resolve, reject))).length;) {
-      for (const one of some) await read(one, entry.name);
+      for (const one of some) await read(one, entry.name.normalize("NFC"));
     }
   };
   for (const entry of entries) await read(entry, "");
@@ -186,14 +190,17 @@ for (const kind of ["dragover", "drop"]) addEventListener(kind, (event) => event
 
 // --- what is this? -----------------------------------------------------------------------------------------------
 
+let asking = Promise.resolve();
+const predict = (files) => { asking = asking.then(() => look(files)); };  // one after another
+
 accept(byId("ask"), byId("ask-files"), predict);
 
-async function predict(files) {
+async function look(files) {
   complain(null);
-  const asked = byId("asked"), counts = new Map(), items = [], list = byId("answers");
-  for (let first = 0; first < files.length; first += ASKED_AT_ONCE) {
-    asked.textContent = `Looking at ${plural(files.length, "photograph")}${first ? `: ${first} done` : ""} …`;
-    const some = files.slice(first, first + ASKED_AT_ONCE);
+  const asked = byId("asked"), counts = new Map(), list = byId("answers"), before = list.firstChild;
+  let done = 0;
+  for (const some of batches(files)) {
+    asked.textContent = `Looking at ${plural(files.length, "photograph")}${done ? `: ${done} done` : ""} …`;
     const form = new FormData();
     for (const file of some) form.append("files", file);
     try {
@@ -202,15 +209,25 @@ async function predict(files) {
       for (const [number, answer] of answers.entries()) {
         const name = answer.error ? "not an image" : answer.unknown ? "unknown" : answer.classes[0].name;
         counts.set(name, (counts.get(name) ?? 0) + 1);
-        items.push(answered(answer, some[number], name, threshold));
+        if (done++ < SHOWN_ANSWERS) list.insertBefore(answered(answer, some[number], name, threshold), before);
       }
     } catch (error) { complain(error); break; }
-    list.prepend(...items);
-    while (list.children.length > SHOWN_ANSWERS) list.lastChild.remove();
   }
+  while (list.children.length > SHOWN_ANSWERS) list.lastChild.remove();
   const most = [...counts].sort((one, other) => other[1] - one[1]).slice(0, 8).map(([name, count]) => `${count} ${name}`);
-  const shown = items.length > SHOWN_ANSWERS ? ` The first ${SHOWN_ANSWERS} are shown.` : "";
-  asked.textContent = items.length > 5 ? `${plural(items.length, "photograph")}: ${most.join(", ")}${counts.size > 8 ? " …" : "."}${shown}` : "";
+  const shown = done > SHOWN_ANSWERS ? ` The first ${SHOWN_ANSWERS} are shown.` : "";
+  asked.textContent = done > 5 ? `${plural(done, "photograph")}: ${most.join(", ")}${counts.size > 8 ? " …" : "."}${shown}` : "";
+}
+
+// Files in groups that are small enough for a request.
+function* batches(files) {
+  let some = [], bytes = 0;
+  for (const file of files) {
+    if (some.length && (some.length === ASKED_AT_ONCE || bytes + file.size > BYTES_AT_ONCE)) { yield some; [some, bytes] = [[], 0]; }
+    some.push(file);
+    bytes += file.size;
+  }
+  if (some.length) yield some;
 }
 
 function answered(answer, file, title, threshold) {
@@ -232,6 +249,8 @@ function answered(answer, file, title, threshold) {
 // --- teach -------------------------------------------------------------------------------------------------------
 
 let rows = [], rowNumber = 0, sending = 0;
+const named = (row) => row.name.value.trim().normalize("NFC");  // as the server does
+const isEmpty = (row) => !named(row) && !row.files.length;
 
 function addRow() {
   const number = ++rowNumber, row = { files: [] };
@@ -258,7 +277,7 @@ function addRow() {
     clear.hidden = row.files.length < 2;
   };
   row.update = () => {
-    const typed = name.value.trim(), similar = known.find((one) => one !== typed && one.toLowerCase() === typed.toLowerCase());
+    const typed = named(row), similar = known.find((one) => one !== typed && one.toLowerCase() === typed.toLowerCase());
     hint.textContent = known.includes(typed) ? "The model knows this class already. These photographs are added to it."
       : coming.includes(typed) ? "A lesson is about to teach this class. These photographs are added to it."
         : similar ? `The model knows ${similar}. This will be another class.` : "";
@@ -286,11 +305,11 @@ function leaveOut(row, file) {
 
 // Add photographs to a class. Those of a folder go to the class of that name, or to this one if it has no name yet.
 function addTo(row, files, folder) {
-  let wanted = row;
-  if (folder && row.name.value.trim() && row.name.value.trim() !== folder) {
-    wanted = rows.find((one) => one.name.value.trim() === folder) ?? rows.find((one) => !one.name.value.trim() && !one.files.length) ?? addRow();
+  let wanted = rows.includes(row) ? row : rows.at(-1);  // reading a folder takes time, and the row may be gone
+  if (folder && named(wanted) !== folder) {
+    wanted = rows.find((one) => named(one) === folder) ?? (named(wanted) ? rows.find(isEmpty) ?? addRow() : wanted);
   }
-  if (folder && !wanted.name.value.trim()) wanted.name.value = folder;
+  if (folder && !named(wanted)) wanted.name.value = folder;
   wanted.add(files);
   wanted.update();
 }
@@ -311,18 +330,20 @@ addEventListener("beforeunload", (event) => { if (sending) event.preventDefault(
 byId("teach-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   complain(null);
-  const form = new FormData(), sent = rows, names = listed(sent.map((row) => row.name.value.trim()));
+  const form = new FormData(), sent = rows, names = listed(sent.map(named));
   for (const row of sent) {
-    const name = row.name.value.trim();
+    const name = named(row);
     if (!name || !row.files.length) { row.name.focus(); complain(new Error(name ? `Add photographs of ${name}.` : "Name the class.")); return; }
     form.append("class", name);
     for (const file of row.files) form.append("files", file);
   }
-  if (sent.some((row) => [...known, ...coming].includes(row.name.value.trim()))) form.append("known_classes", "extend");
-  if (byId("forgetting").value) form.append("max_forgetting", byId("forgetting").value);
+  if (sent.some((row) => [...known, ...coming].includes(named(row)))) form.append("known_classes", "extend");
+  const limit = byId("forgetting"), forgetting = limit.value, files = sent.flatMap((row) => row.files);
+  if (forgetting) form.append("max_forgetting", forgetting);
+  limit.value = "";
   rows = [];
   byId("rows").replaceChildren();
-  const next = addRow();  // can be filled in while the photographs are sent
+  addRow();  // can be filled in while the photographs are sent
   const bar = element("progress", { "aria-label": `Sending ${names}` }), words = element("p", { class: "soft" }, `sending ${names} …`);
   const item = element("li", {}, words, bar);
   byId("sending").append(item);
@@ -332,17 +353,17 @@ byId("teach-form").addEventListener("submit", async (event) => {
       [bar.max, bar.value] = [all, done];
       if (done === all) words.textContent = `checking ${names} …`;
     });
-    byId("forgetting").value = "";
     say("The lesson is queued");
   } catch (error) {
-    const files = sent.flatMap((row) => row.files), bad = new Set((error.unreadable ?? []).map((number) => files[number]));
-    const untouched = !next.name.value && !next.files.length;
-    rows = [...sent, ...(untouched ? rows.filter((row) => row !== next) : rows)];
-    byId("rows").replaceChildren(...rows.map((row) => row.element));
+    const bad = new Set((error.unreadable ?? []).map((number) => files[number]));
+    for (const row of rows) if (isEmpty(row)) row.element.remove();
+    rows = [...sent, ...rows.filter((row) => !isEmpty(row))];
+    byId("rows").prepend(...sent.map((row) => row.element));
     for (const row of sent) row.keep((file) => !bad.has(file));
+    limit.value ||= forgetting;
     updateRows();
-    const named = [...bad].slice(0, 5).map((file) => file.name);
-    complain(bad.size ? new Error(`${plural(bad.size, "file is not an image", "files are not images")} that can be read: ${listed(named)}${bad.size > 5 ? " …" : ""}. `
+    const first = [...bad].slice(0, 5).map((file) => file.name);
+    complain(bad.size ? new Error(`${plural(bad.size, "file is not an image", "files are not images")} that can be read: ${listed(first)}${bad.size > 5 ? " …" : ""}. `
       + `${bad.size === 1 ? "It was" : "They were"} left out. Press Teach to go on without ${bad.size === 1 ? "it" : "them"}.`) : error);
   } finally {
     sending--;
@@ -360,7 +381,7 @@ async function openCamera(take) {
     camera = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
   } catch {
     complain(new Error(isSecureContext ? "No camera is available to this page."
-      : "Browsers give the camera only to pages over https, or on the server's own machine. The documentation of serve says how."));
+      : "Browsers allow the camera only on pages served over https, or on the machine that runs the server. See “Behind a proxy” in the documentation."));
     return;
   }
   let taken = 0;
@@ -396,7 +417,8 @@ function showLessons(lessons) {
   byId("lessons-section").hidden = !lessons.length;
   const list = byId("lessons"), before = new Map([...list.children].map((item) => [item.dataset.id, item]));
   const ended = lessons.filter((one) => one.result || one.error);
-  byId("keep-all").hidden = ended.length < 2;
+  learned = lessons.filter((one) => one.state === "done").map((one) => one.id);
+  byId("keep-all").hidden = learned.length < 2;
   const active = lessons.filter((one) => !ended.includes(one));  // the running one, then those that wait
   const items = [...active, ...ended.reverse()].map((lesson) => {
     const old = before.get(lesson.id), signature = JSON.stringify([lesson.state, version]);
@@ -415,7 +437,8 @@ const title = (lesson) => listed(lesson.classes.map((one) => one.name));
 const dismissed = (id) => ask(`api/lessons/${id}`, { method: "DELETE" });
 
 byId("keep-all").addEventListener("click", (event) => doing(event.target, async () => {
-  for (const lesson of await get("api/lessons")) if (lesson.result || lesson.error) await dismissed(lesson.id);
+  for (const id of [...learned]) await dismissed(id);
+  byId("lessons-title").focus();
 }));
 
 function showLesson(lesson) {
@@ -469,7 +492,7 @@ function outcome(result) {
   words.push(result.accuracy === null
     ? `Version ${result.version} is ready. There were too few photographs to test it.`
     : `Version ${result.version} recognises ${recognised(tested, "after")} held-out photographs${few}.`);
-  if (known.length) words.push(`Of the classes known before: ${recognised(known, "before")} before, ${recognised(known, "after")} now.`);
+  if (known.length) words.push(`Those of the classes known before: ${recognised(known, "before")} before, ${recognised(known, "after")} now.`);
   found.push(element("p", {}, words.join(" ")));
   if (changed.length) {
     const body = element("tbody");
@@ -523,12 +546,21 @@ for (const button of document.querySelectorAll("[data-close]")) {
 
 // Open a dialog. It closes when its form is sent and `work` succeeds; errors are shown in it.
 function confirm(dialog, work) {
-  const error = dialog.querySelector(".bad");
-  error.textContent = "";
-  dialog.querySelector("form").onsubmit = async (event) => {
+  const error = dialog.querySelector(".bad"), form = dialog.querySelector("form");
+  let isSent = false;
+  const submit = async (event) => {
     event.preventDefault();
-    try { await work(); dialog.close(); } catch (failed) { error.textContent = failed.message; }
+    if (isSent) return;
+    isSent = true;
+    error.textContent = "";
+    try {
+      await work();
+      if (form.onsubmit === submit) dialog.close();  // otherwise, it was closed and opened again
+    } catch (failed) { if (form.onsubmit === submit) error.textContent = failed.message; }
+    isSent = false;
   };
+  error.textContent = "";
+  form.onsubmit = submit;
   dialog.showModal();
 }
 
@@ -563,9 +595,8 @@ function showVersions(versions) {
     if (one.current) action.append(element("span", { class: "chip now" }, "current"));
     else if (one.damaged) action.append(element("span", { class: "chip bad" }, "damaged"));
     else action.append(useVersion(one.version, `Use version ${one.version}`));
-    const named = one.new_classes.length > 8 ? `${listed(one.new_classes.slice(0, 8))} and ${one.new_classes.length - 8} more` : listed(one.new_classes);
-    const more = one.extended.length && !one.change ? `more of ${listed(one.extended.slice(0, 8))}` : "";
-    const learned = one.change ?? [named, more].filter(Boolean).join("; ");
+    const more = one.extended.length ? `more of ${shortened(one.extended)}` : "";
+    const learned = one.change ?? [shortened(one.new_classes), more].filter(Boolean).join("; ");
     const lost = one.accuracy_lost === null || one.change ? "–" : one.accuracy_lost.toFixed(1);
     return element("tr", {}, element("th", { scope: "row" }, String(one.version)), element("td", {}, one.refused ? `${learned} (refused)` : learned || "–"),
       element("td", {}, String(one.classes ?? "–")), element("td", {}, percent(one.accuracy)), element("td", {}, lost),

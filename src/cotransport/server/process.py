@@ -41,7 +41,7 @@ def serve(
         raise ConfigError(
             f"--host {host}: other machines can reach this address. Give a long --token, or set COTRANSPORT_TOKEN"
         )
-    token = new_token() if token is None else check_token(token, host)
+    token = new_token() if token is None else check_token(token, is_exposed=bool(names) or not is_loopback(host))
     hosts = Hosts(host, frozenset(map(check_name, names)))
     _check(model)
     listening = bind(host, port)

@@ -14,7 +14,6 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 
-from cotransport.data.decoding import Encoded
 from cotransport.lessons.information import rollback as go_back
 from cotransport.lessons.ownership import rename as give_name
 from cotransport.lessons.removal import remove as remove_class
@@ -101,7 +100,7 @@ async def predict(request: Request) -> Response:
     service, top = _service(request), _top(request)
     with body_within(request, PREDICT, service.budget):
         form = await read_form(request, PREDICT)
-        uploads = [value for key, value in form.multi_items() if key == "files" and isinstance(value, UploadFile)]
+        uploads = _uploads(form)
         if not uploads:
             raise RefusedError(400, "files: give one or more image files in the field `files`")
         encoded = await encoded_files(uploads)
@@ -125,6 +124,11 @@ async def predict(request: Request) -> Response:
     return JSONResponse(values, headers=headers)
 
 
+def _uploads(form: FormData) -> list[UploadFile]:
+    """The files of a form, in their order."""
+    return [value for key, value in form.multi_items() if key == "files" and isinstance(value, UploadFile)]
+
+
 def _top(request: Request) -> int:
     given = request.query_params.get("top", str(TOP))
     if not given.isascii() or not given.isdecimal() or not 1 <= int(given[:9]) <= 10**6:
@@ -140,11 +144,11 @@ async def teach(request: Request) -> Response:
         form = await read_form(request, TEACH)
         options = _lesson_options(form)
         by_class = _files_by_class(form)
-        images: dict[str, list[Encoded]] = {}
-        for name, uploads in by_class.items():
-            images[name] = await encoded_files(uploads)
+        uploads = _uploads(form)
+        encoded = dict(zip(map(id, uploads), await encoded_files(uploads), strict=True))
         await form.close()
-        await run_in_threadpool(check_images, [file for own in images.values() for file in own])
+        await run_in_threadpool(check_images, list(encoded.values()))
+        images = {name: [encoded[id(upload)] for upload in own] for name, own in by_class.items()}
         async with service.queue.adding:  # several requests may have arrived at once
             service.queue.check_room()
             if options.known_classes == "refuse":

@@ -48,11 +48,11 @@ def new_token() -> str:
     return secrets.token_urlsafe(24)
 
 
-def check_token(token: str, host: str) -> str:
-    """The token, if it can be part of an address, and is long enough for those who can reach the server."""
-    if len(token) < SHORTEST_TOKEN and not is_loopback(host):
+def check_token(token: str, *, is_exposed: bool) -> str:
+    """The token, if it can be part of an address, and is long enough for a server that other machines can reach."""
+    if len(token) < SHORTEST_TOKEN and is_exposed:
         raise ConfigError(
-            f"--token: other machines can reach {host}. Give a token of {SHORTEST_TOKEN} or more characters"
+            f"--token: other machines can reach the server. Give a token of {SHORTEST_TOKEN} or more characters"
         )
     if not _TOKEN.fullmatch(token):
         raise ConfigError("--token: use only letters, digits and . _ ~ -, because the token is part of an address")
@@ -94,7 +94,7 @@ class Hosts:
 
     @property
     def shown(self) -> str:
-        """The name in the address that is printed. This machine's name replaces 0.0.0.0, which nobody can open."""
+        """The name in the address that is printed. This machine's name replaces 0.0.0.0."""
         try:
             address = ipaddress.ip_address(self.host)
         except ValueError:
@@ -157,8 +157,8 @@ class Guard:
         if len(named) != 1 or not self._hosts.allow(named[0]):
             return _refused(
                 403,
-                "Host: the server does not answer to this name. Use the address that it printed, or allow this name "
-                "where the server is started",
+                "Host: the server does not answer to this name. Use the address that it printed, or start the server "
+                "with `--allow-host` and this name",
             )
         if scope["method"] not in _READING:
             origin = headers.get("origin")

@@ -150,5 +150,5 @@ class Service:
                 f"lessons_{state}_total": (f"Lessons that ended as {state}.", self.queue.ended[state])
                 for state in ("done", "refused", "failed")
             },
-            "lesson_seconds_total": ("Seconds that these lessons took.", self.queue.seconds),
+            "lesson_seconds_total": ("Seconds that the ended lessons took.", self.queue.seconds),
         }
