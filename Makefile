@@ -12,7 +12,7 @@ help:
 	@echo "make test-all  all tests: also killed processes, several processes, fuzzing and scikit-learn's checks"
 	@echo "make lint      format, style, types and layers"
 	@echo "make check     make lint and make test"
-	@echo "make bench     speed, compared with an ideal loop (about ten minutes on an idle machine)"
+	@echo "make bench     speed, compared with an ideal loop (about 20 minutes on an idle machine)"
 	@echo "make soak      kills, failing system calls, power cuts and hostile inputs for an hour (SOAK_MINUTES)"
 	@echo "make docs      the documentation as a site, in docs/_build"
 	@echo "make dist      the wheel and the sdist, each installed into a fresh environment and run"
