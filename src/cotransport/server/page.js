@@ -146,8 +146,8 @@ function thumbnail(address) {
   return image;
 }
 
-// Files that are dropped on a place or chosen with its input. `take` hears of files and of the folder that they are in.
-function accept(place, input, take) {
+// Files that are dropped on a place, or chosen with its input if it has one. `take` hears of files and of the folder that they are in.
+function accept(place, take, input = null) {
   place.addEventListener("dragover", (event) => { event.preventDefault(); event.stopPropagation(); place.classList.add("over"); });
   place.addEventListener("dragleave", (event) => { event.stopPropagation(); place.classList.remove("over"); });
   place.addEventListener("drop", async (event) => {
@@ -158,7 +158,7 @@ function accept(place, input, take) {
       for (const [folder, files] of await dropped(event.dataTransfer)) take(files, folder);
     } catch (error) { complain(error); }
   });
-  input.addEventListener("change", () => { take([...input.files], ""); input.value = ""; });
+  input?.addEventListener("change", () => { take([...input.files], ""); input.value = ""; });
 }
 
 // What was dropped, by the name of its folder; files that are in no folder have the name "".
@@ -193,7 +193,7 @@ for (const kind of ["dragover", "drop"]) addEventListener(kind, (event) => event
 let asking = Promise.resolve();
 const predict = (files) => { asking = asking.then(() => look(files)); };  // one after another
 
-accept(byId("ask"), byId("ask-files"), predict);
+accept(byId("ask"), predict, byId("ask-files"));
 
 async function look(files) {
   complain(null);
@@ -284,7 +284,7 @@ function addRow() {
   };
   name.addEventListener("input", row.update);
   row.element = element("li", {}, element("label", { htmlFor: name.id }, "Name of the class"), name, hint, place, strip, clear, remove);
-  accept(place, input, (files, folder) => addTo(row, files, folder));
+  accept(place, (files, folder) => addTo(row, files, folder), input);
   rows.push(row);
   byId("rows").append(row.element);
   row.draw();
@@ -324,7 +324,7 @@ function removeRow(row) {
 function updateRows() { for (const row of rows) row.remove.hidden = rows.length === 1; }
 
 byId("add-row").addEventListener("click", () => addRow().name.focus());
-accept(byId("teach"), element("input"), (files, folder) => addTo(rows.at(-1), files, folder));
+accept(byId("teach"), (files, folder) => addTo(rows.at(-1), files, folder));
 addEventListener("beforeunload", (event) => { if (sending) event.preventDefault(); });
 
 byId("teach-form").addEventListener("submit", async (event) => {
@@ -594,7 +594,7 @@ function showVersions(versions) {
     const action = element("td");
     if (one.current) action.append(element("span", { class: "chip now" }, "current"));
     else if (one.damaged) action.append(element("span", { class: "chip bad" }, "damaged"));
-    else action.append(useVersion(one.version, `Use version ${one.version}`));
+    else action.append(useVersion(one.version));
     const more = one.extended.length ? `more of ${shortened(one.extended)}` : "";
     const learned = one.change ?? [shortened(one.new_classes), more].filter(Boolean).join("; ");
     const lost = one.accuracy_lost === null || one.change ? "–" : one.accuracy_lost.toFixed(1);
@@ -606,7 +606,7 @@ function showVersions(versions) {
   byId("empty").hidden = version === null;
 }
 
-const useVersion = (number, text) => element("button", { class: "plain", onclick: (event) => doing(event.target, () => post("api/rollback", { to: number })) }, text);
+const useVersion = (number) => element("button", { class: "plain", onclick: (event) => doing(event.target, () => post("api/rollback", { to: number })) }, `Use version ${number}`);
 byId("empty").addEventListener("click", empty);
 
 async function refresh() {
