@@ -298,7 +298,7 @@ def test_tables_of_results_have_the_numbers_of_their_archive(
             label,
             seed,
             [[90.0], [last, last]],
-            seconds=90.0,
+            seconds=90.0 if seed == 1 else 120.0,  # for each task; the fastest seed counts
             ncm=50.0,
             parameters=1_234_567,
             environment={"command": ran, "commit": "abc", "threads": 2, "device": "cpu"},
