@@ -109,13 +109,13 @@ def reproduction(name: str) -> str:
 
 def soak(found: Mapping[str, Any]) -> str:
     """The table of a soak: each kind of fault with its counts, then its total, and where it ran."""
-    lines = ["| what | tried | of | failed |", "| --- | --- | --- | --- |"]
+    lines = ["| what | cases tried | of all, or target | failed |", "| --- | --- | --- | --- |"]
     for part, title in SOAK_PARTS.items():
         rows = [row for row in found["rows"] if row["part"] == part]
         lines += [_soak_line(row["what"], [row], _of(row["planned"])) for row in rows]
         if part in SOAK_LEAST:
             is_reached = sum(row["tried"] for row in rows) >= SOAK_LEAST[part]
-            of = f"at least {SOAK_LEAST[part]:,}: {'reached' if is_reached else 'not reached'}"
+            of = f"target of {SOAK_LEAST[part]:,}: {'reached' if is_reached else 'not reached'}"
         else:
             of = _of(sum(row["planned"] for row in rows))
         lines.append(_soak_line(f"**{title}**", rows, of))
@@ -163,8 +163,8 @@ def costs(method: MethodSummary) -> list[str]:
     """What a method cost: its cells below `COSTS`."""
     parameters, minutes = method.results[0].parameters, min(map(train_minutes, method.results))
     return [
-        f"{minutes:.0f}" if minutes >= 10 else f"{minutes:.1f}",
-        UNDEFINED if parameters is None else f"{parameters / 1e6:.1f} M",
+        f"{minutes:.0f}" if minutes >= 10 else f"{minutes:.2g}",
+        UNDEFINED if parameters is None else f"{parameters / 1e6:.2g} M",
         augmentation_name(method.results[0]),
         str(method.seeds),
     ]

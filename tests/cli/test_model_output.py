@@ -154,13 +154,13 @@ class TestShowOutcome:
         ]
         printed = shown(outcome(*classes, old_before=90, old_after=40, accuracy_lost=50), capsys)
         assert "lost more than chance would explain: dog (16 of 20 images), cat (6 of 20 images). To go back" in printed
-        assert "40.0 % now (26 of 44 images lost, 0 gained: more than chance)" in printed
+        assert "40.0 % now (26 of 44 images no longer recognised, 0 newly: more than chance)" in printed
         assert "To go back to the version before: cotransport rollback 'my model'" in printed
 
     def test_a_loss_that_many_classes_share_is_named_too(self, capsys: pytest.CaptureFixture[str]) -> None:
         classes = [accuracy(name, 100, 67, images=3, lost=1, gained=0) for name in "abcdef"]
         printed = shown(outcome(*classes, accuracy("owl", None, 70)), capsys)
-        assert "lost more than chance would explain by all known classes together. To go back" in printed
+        assert "lost more than chance would explain: the known classes together. To go back" in printed
 
     def test_it_ends_with_the_time_and_what_to_do_next(self, capsys: pytest.CaptureFixture[str]) -> None:
         last = shown(outcome(accuracy("cat", None, 75)), capsys).splitlines()[-1]
@@ -169,7 +169,7 @@ class TestShowOutcome:
     def test_little_is_put_down_to_chance(self, capsys: pytest.CaptureFixture[str]) -> None:
         classes = accuracy("cat", 100, 50, images=2, lost=1, gained=0), accuracy("owl", None, 70)
         printed = shown(outcome(*classes, old_before=100, old_after=50, accuracy_lost=50), capsys)
-        assert "50.0 % now (1 of 2 images lost, 0 gained: may be chance)" in printed
+        assert "50.0 % now (1 of 2 images no longer recognised, 0 newly: may be chance)" in printed
         assert "lost more than chance" not in printed
 
     def test_the_worst_confusions_are_shown(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -194,7 +194,7 @@ class TestShowOutcome:
 
     def test_a_refused_version_is_explained(self, capsys: pytest.CaptureFixture[str]) -> None:
         printed = shown(outcome(accuracy("cat", 90, 10), accuracy("owl", None, 70), refused="too much is lost"), capsys)
-        assert "not promoted: too much is lost. The version before stays current" in printed
+        assert "refused: too much is lost. The version before stays current" in printed
         assert "to use this one: cotransport rollback 'my model' --to 2" in printed
         assert "much forgotten" not in printed
 

@@ -119,7 +119,7 @@ class TestLearn:
         assert command("learn", "model", "first", *QUICK, "--method", "finetune", "--held-out", "0.5")[0] == 0
         code, printed = command("learn", "model", "second", "--held-out", "0.5", "--max-forgetting", "5")
         assert code == 3
-        assert "not promoted: the classes known before lose" in printed
+        assert "refused: the classes known before lose" in printed
         assert "cotransport rollback model --to 2" in printed
         assert ModelStore(Path("model")).manifest().current == 1
         assert "version 2 was refused: the classes known before lose" in command("info", "model")[1]
@@ -243,7 +243,7 @@ class TestPredict:
         images = sorted(str(path) for path in Path("first").rglob("*.png"))[:3]
         words = ("predict", "model", *images, "--unknown", "--at-least", "90", "--format")
         lines = {form: model(*words, form)[1].splitlines() for form in ("table", "csv", "jsonl")}
-        told = "10 are answered, 9 of them rightly; so of the answers to other images, likely 60 to 98 % are right"
+        told = "10 are answered, 9 of them correctly; so of the answers to other images, likely 60 to 98 % are right"
         assert any(told in line for line in lines["table"])
         assert asked == [0.9] * 3
         assert sum("unknown (class" in line for line in lines["table"]) == unknown

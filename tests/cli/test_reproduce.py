@@ -163,7 +163,7 @@ class TestCompare:
         lines = [" ".join(line.split()) for line in printed.splitlines()]
         assert "method seeds 2 4" in lines
         assert "COIL 3 90.0 82.0" in lines
-        assert "COIL +6.0 ± 0.5 +12.0 ± 1.0 3 beyond chance, p < 0.01" in lines
+        assert "COIL +6.0 ± 0.5 +12.0 ± 1.0 3 unlikely to be chance, p < 0.01" in lines
         assert "Finetune 0 no seed in common" in lines
 
     def test_one_seed_is_a_tendency(self, cotransport: Command, runs: Path) -> None:

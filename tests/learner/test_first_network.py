@@ -286,7 +286,7 @@ class TestAnotherLibrarysNetwork:
         learn(folder / "m", data, LessonOptions(chosen, device=CPU))
         return IncrementalClassifier.load(folder / "m", device=CPU)
 
-    def test_it_stays_fixed_and_sees_images_as_its_library_says(
+    def test_it_stays_frozen_and_sees_images_as_its_library_says(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         first = self.lesson(tmp_path, 0, backbone="timm:tiny.a1")
@@ -304,7 +304,7 @@ class TestAnotherLibrarysNetwork:
         assert (first.settings_.schedule.epochs, first.settings_.schedule.learning_rate) == (5, 0.04 * 16 / 128)
         assert facts(tmp_path / "m") == ("timm:tiny.a1", "coil-tuned", False, 16)
 
-    def test_a_later_lesson_may_train_what_was_fixed(self, tmp_path: Path) -> None:
+    def test_a_later_lesson_may_train_what_was_frozen(self, tmp_path: Path) -> None:
         first = self.lesson(tmp_path, 0, backbone="timm:tiny.a1", method="coil-tuned", schedule={"batch_size": 16})
         assert first.settings_.freeze_backbone
         second = self.lesson(tmp_path, 1, freeze_backbone=False)

@@ -24,7 +24,7 @@ from tests import conftest
 from tests.conftest import blobs
 from tests.helpers import Killed, pixels, same_state
 
-METHODS = sorted(name for name, kind in known_methods().items() if not kind.needs_fixed_features)
+METHODS = sorted(name for name, kind in known_methods().items() if not kind.needs_frozen_backbone)
 FIRST, SECOND = blobs(2, 12), blobs(2, 12, first=2, seed=1)
 every_method = pytest.mark.parametrize("method", METHODS)
 

@@ -25,7 +25,7 @@ from cotransport.training.task_data import TaskData
 from tests.conftest import blobs, classifier
 from tests.helpers import pixels
 
-METHODS = sorted(name for name, kind in known_methods().items() if not kind.needs_fixed_features)
+METHODS = sorted(name for name, kind in known_methods().items() if not kind.needs_frozen_backbone)
 TASKS = blobs(2, 12), blobs(2, 12, first=2, seed=1), blobs(2, 12, first=4, seed=2)
 BUDGET = Budget(total=12)
 

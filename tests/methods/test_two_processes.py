@@ -11,7 +11,7 @@ from cotransport.methods import known_methods
 from tests.helpers import run_python
 
 pytestmark = pytest.mark.processes
-METHODS = sorted(name for name, kind in known_methods().items() if not kind.needs_fixed_features)
+METHODS = sorted(name for name, kind in known_methods().items() if not kind.needs_frozen_backbone)
 every_method = pytest.mark.parametrize("method", METHODS)
 Results: TypeAlias = dict[str, dict[tuple[str, str], dict[str, torch.Tensor]]]
 

@@ -111,8 +111,8 @@ class TestContents:
         assert "pets knows 3 classes and recognises 75.0 % of the images held out to test it" in words
         assert "The last lesson taught 1 new class in 12 s." in words
         assert (
-            "Of 8 images of the classes known before, 87.5 % were recognised before it and 75.0 % after it: 1 lost, "
-            "0 gained, which may be chance." in words
+            "Of 8 images of the classes known before, 87.5 % were recognised before it and 75.0 % after it: 1 no "
+            "longer recognised, 0 newly recognised, which may be chance." in words
         )
         assert "the true loss lies between −10.0 and 35.0 points" in words
 
@@ -148,7 +148,7 @@ class TestContents:
     def test_each_lesson_has_a_table(self) -> None:
         rows = [[plain(cell) for cell in row] for row in page_of(overview()).rows]
         assert rows[:4] == [
-            ["Class", "Before", "After", "Images lost", "Images gained", "Meaning"],
+            ["Class", "Before", "After", "No longer recognised", "Newly recognised", "Meaning"],
             ["cat", "3 of 4", "3 of 4", "", "", ""],
             ["dog", "4 of 4", "3 of 4", "1", "", "may be chance"],
             ["tiger", "", "3 of 4", "", "", "new"],

@@ -106,4 +106,4 @@ def _verdict(p_value: float, seeds: int) -> str:
     if math.isnan(p_value):
         return "the same difference with every seed"
     shown = "p < 0.01" if p_value < 0.01 else f"p = {p_value:.2f}"
-    return f"{'beyond chance' if p_value < SIGNIFICANT else 'may be chance'}, {shown}"
+    return f"{'unlikely to be chance' if p_value < SIGNIFICANT else 'may be chance'}, {shown}"

@@ -64,7 +64,7 @@ class EventListener:
         write_event("reading", done=done, files=files, seconds_left=self._reading.update(done, files))
 
     def features(self, done: int, images: int) -> None:
-        """A fixed backbone has seen `done` of `images` images."""
+        """A frozen backbone has seen `done` of `images` images."""
         write_event("features", done=done, images=images, seconds_left=self._features.update(done, images))
 
     def testing(self) -> None:

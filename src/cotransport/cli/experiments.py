@@ -134,7 +134,7 @@ def recipes() -> None:
     out.print(table)
     out.print(
         "Recipes that have a -fast version, and those on ImageNet, use the paper's network and schedule. Times are for "
-        "one seed on one thread unless stated otherwise; with the paper's schedule, they are estimates",
+        "one seed on one thread unless stated otherwise; those of the paper's schedule are estimates",
         style="dim",
         soft_wrap=True,
     )
@@ -232,7 +232,7 @@ def visualize(
 ) -> None:
     """Draw the decision boundaries of old classes, and of new classes before they are trained.
 
-    A network with two-dimensional features learns the old classes. The new classes are transported from them.
+    A network with two-dimensional features learns the old classes. New classes get transported weights.
     """
     from cotransport.experiments.recipe import load_recipe
 

@@ -102,7 +102,7 @@ class LoggingListener:
         self._listener.reading(done, files)
 
     def features(self, done: int, images: int) -> None:
-        """A fixed backbone has seen `done` of `images` images."""
+        """A frozen backbone has seen `done` of `images` images."""
         if done == images:
             self._log.write(f"computed the features of {images:,} images")
         self._listener.features(done, images)

@@ -128,9 +128,9 @@ def show_outcome(model: Path, outcome: LessonOutcome, *, as_json: bool) -> None:
     change = changed_images(report.per_class)
     if (lost or is_beyond_chance(change.lost, change.gained)) and outcome.refused is None:
         names = ", ".join(f"{one.name} ({one.lost} of {one.images} images)" for one in sorted(lost, key=_gain)[:5])
-        what = f": {markup(names)}" if lost else " by all known classes together"
+        losers = markup(names) if lost else "the known classes together"
         out.print(
-            f"[yellow]lost more than chance would explain[/]{what}. To go back to the version before: "
+            f"[yellow]lost more than chance would explain:[/] {losers}. To go back to the version before: "
             f"{rollback_command(model)}",
             soft_wrap=True,
         )
@@ -144,7 +144,7 @@ def show_outcome(model: Path, outcome: LessonOutcome, *, as_json: bool) -> None:
         )
     if outcome.refused is not None:
         err.print(
-            f"[bold red]not promoted:[/] {markup(outcome.refused)}. The version before stays current; to use this one: "
+            f"[bold red]refused:[/] {markup(outcome.refused)}. The version before stays current; to use this one: "
             f"{rollback_command(model, outcome.version)}",
             soft_wrap=True,
         )
@@ -164,7 +164,7 @@ def _meaning(classes: Sequence[ClassAccuracy]) -> str:
     meaning = verdict(lost, gained)
     if meaning is None:
         return ""
-    return f" ({lost} of {images} images lost, {gained} gained: {VERDICTS[meaning]})"
+    return f" ({lost} of {images} images no longer recognised, {gained} newly: {VERDICTS[meaning]})"
 
 
 def trade_off(confidence: Confidence, chosen_on: Confidence) -> list[dict[str, float]]:

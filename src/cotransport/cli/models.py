@@ -66,7 +66,7 @@ class Fit(str, Enum):
 @app.command(
     epilog="Examples:\n\n"
     "[bold]cotransport learn model photos/week1[/]  a new model, or new classes for it\n\n"
-    "[bold]cotransport learn model photos/week2 --max-forgetting 3[/]  only if old classes lose at most 3 points\n\n"
+    "[bold]cotransport learn model photos/week2 --max-forgetting 3[/]  refuses a loss of more than 3 points\n\n"
     "[bold]cotransport learn model more-cats --known-classes extend[/]  more images of classes that it knows\n\n"
     "[bold]cotransport learn model photos --method wa --minutes 10[/]  another method, and a time budget"
 )
@@ -142,8 +142,8 @@ def learn(
     max_forgetting: Annotated[
         float | None,
         typer.Option(
-            help="Points of accuracy that the classes known before may lose in this lesson. If they lose more, the new "
-            "version is kept, but the old one stays current (exit code 3)."
+            help="Points of accuracy that the classes known before may lose in this lesson. If they lose more, and not "
+            "by chance, the new version is kept, but the old one stays current (exit code 3)."
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.", show_default="0")] = None,
@@ -270,7 +270,7 @@ def predict(
         least, most = likely_share(chosen.right, chosen.answers)
         note(
             f"[dim]unknown: below a probability of {threshold:.4g}. Of {chosen.images:,} held-out images, "
-            f"{chosen.answers:,} are answered, {chosen.right:,} of them rightly; so of the answers to other images, "
+            f"{chosen.answers:,} are answered, {chosen.right:,} of them correctly; so of the answers to other images, "
             f"likely {least:.0f} to {most:.0f} % are right[/]"
         )
     answers = predict_files(predictor, files, top, threshold)

@@ -44,7 +44,7 @@ def info(model: Model, as_json: AsJson = False) -> None:
         )
     if facts["classes"]:
         out.print(f"it knows {markup(_listed(facts['classes']))}", soft_wrap=True)
-    table = Table("", "version", "from", "classes", "accuracy", "old classes", "size", "made", box=None)
+    table = Table("", "version", "from", "classes", "accuracy", "change on old classes", "size", "made", box=None)
     latest = facts["versions"][-SHOWN:]
     for one in latest:
         table.add_row(

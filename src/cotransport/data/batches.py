@@ -54,7 +54,7 @@ class Batch(NamedTuple):
     """One process's part of one step."""
 
     images: Tensor
-    """Pixels, float32 (n, 3, h, w) from 0 to 255, channels last in memory; or features (n, d) of a fixed backbone."""
+    """Pixels, float32 (n, 3, h, w) from 0 to 255, channels last in memory; or features (n, d) of a frozen backbone."""
     labels: Tensor
     """int64 (n,)."""
     weight: float

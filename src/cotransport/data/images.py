@@ -92,7 +92,7 @@ class EncodedImages:
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """Features of images, computed by a fixed backbone. Only for the training of a head; never saved."""
+    """Features of images, computed by a frozen backbone. Only for the training of a head; never saved."""
 
     features: Tensor
     """float (n, d)."""

@@ -113,7 +113,7 @@ class ProgressFile:
         self._listener.reading(done, files)
 
     def features(self, done: int, images: int) -> None:
-        """A fixed backbone has seen `done` of `images` images."""
+        """A frozen backbone has seen `done` of `images` images."""
         self._update(phase="features")
         self._listener.features(done, images)
 

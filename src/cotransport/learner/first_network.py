@@ -66,7 +66,7 @@ def choose_network(
     is_module = isinstance(chosen.get("backbone"), nn.Module)
     own = NetworkChoice(size or min(train.images.size, largest_side(is_gpu or is_module)))
     if is_module and chosen.get("freeze_backbone"):
-        return own._replace(suggestion=_method_for_fixed_features(chosen))
+        return own._replace(suggestion=_method_for_frozen_backbone(chosen))
     wants_pretrained = is_pretrained(chosen.get("backbone")) or chosen.get("freeze_backbone") is not None
     if "backbone" in chosen and not is_pretrained(chosen["backbone"]):
         return own
@@ -78,9 +78,9 @@ def choose_network(
     seen = _published_input(chosen.get("backbone"))
     is_fine_tuned = chosen.get("freeze_backbone") is False
     pretrained = NetworkChoice(
-        size or seen.image_size, {**_fixed(chosen), **seen.suggestion}, is_fine_tuned=is_fine_tuned
+        size or seen.image_size, {**_frozen(chosen), **seen.suggestion}, is_fine_tuned=is_fine_tuned
     )
-    if wants_pretrained or size is not None or _needs_fixed_features(chosen):
+    if wants_pretrained or size is not None or _needs_frozen_backbone(chosen):
         return pretrained
     tuned = NetworkChoice(seen.image_size, {"backbone": PRETRAINED, **seen.suggestion}, is_fine_tuned=True)
     choices: dict[Way, NetworkChoice] = {"frozen": pretrained, "from scratch": own, "fine-tuned": tuned}
@@ -151,20 +151,20 @@ def _crop(share: float) -> dict[str, Any]:
     return {"prediction": {"crop": share}}
 
 
-def _needs_fixed_features(chosen: Mapping[str, Any]) -> bool:
+def _needs_frozen_backbone(chosen: Mapping[str, Any]) -> bool:
     """Whether the user has chosen a method that cannot train a backbone."""
-    return "method" in chosen and make_method(chosen["method"]).needs_fixed_features
+    return "method" in chosen and make_method(chosen["method"]).needs_frozen_backbone
 
 
-def _fixed(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Suggestions for a pretrained network, which stays fixed unless the user wants to train it."""
+def _frozen(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Suggestions for a pretrained network, which stays frozen unless the user wants to train it."""
     if chosen.get("freeze_backbone") is False:
         return {"backbone": PRETRAINED}
-    return {"backbone": PRETRAINED, "freeze_backbone": True, **_method_for_fixed_features(chosen)}
+    return {"backbone": PRETRAINED, "freeze_backbone": True, **_method_for_frozen_backbone(chosen)}
 
 
-def _method_for_fixed_features(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The method for a backbone that stays fixed, unless the user wants to train a head on it."""
+def _method_for_frozen_backbone(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The method for a backbone that stays frozen, unless the user wants to train a head on it."""
     wants_training = any(chosen.get("memory", {}).values())
     wants_training |= bool({"schedule", "optimiser", "loss", "augmentation"} & chosen.keys())
     return {} if wants_training else {"method": "analytic"}

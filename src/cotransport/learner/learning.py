@@ -82,7 +82,7 @@ def _next_state(
         check_new_classes(data.classes, known)
     data = data.renumbered((*known, *(name for name in data.classes if name not in known)))
     new, task = len(data.classes) - len(known), len(sizes)
-    if method.needs_fixed_features and not settings.freeze_backbone:
+    if method.needs_frozen_backbone and not settings.freeze_backbone:
         raise ConfigError(
             f"method: {method.title} keeps sums of features and no images, so the backbone must not change",
             hint=f"Choose a pretrained one ({', '.join(PRETRAINED_NAMES)}, timm:NAME, ...) and freeze it: "
@@ -147,7 +147,7 @@ def _check_images(data: LabelledImages, known: Sequence[Label]) -> None:
         if count == 0:
             raise DataError(f"the class {name!r} has no images. Give at least one, or leave the class out")
         if isinstance(name, str) and len(name) > LONGEST_NAME:
-            raise DataError(f"the class {name[:40]!r}... has a name of {len(name):,} letters. Shorten it")
+            raise DataError(f"the class {name[:40]!r}... has a name of {len(name):,} characters. Shorten it")
     if len({type(name) for name in (*known, *data.classes)}) > 1:
         raise DataError("some classes are named by strings and some by whole numbers. Use one kind for all")
     if not len(data):
@@ -196,8 +196,8 @@ def _grown_network(before: State | None, settings: LearnerSettings, data: TaskDa
         network, grown = copy.deepcopy(before.network), data.new_classes
         if type(network.head) is not type(method.make_head(network.dimension, settings.head)):
             raise ConfigError(
-                f"method: {method.title} with these settings needs another head than this classifier has. Keep the "
-                "method that it started with, or start a new classifier"
+                f"method: {method.title} with these settings needs another head than this model has. Keep the "
+                "method that it started with, or start a new model"
             )
     with seeded(settings.seed, NEW_CLASSES, task):
         network.head.grow(grown)

@@ -76,7 +76,7 @@ def prepare(
 def with_held_out(state: State, test: LabelledImages, settings: LearnerSettings) -> State:
     """The state after a lesson with the images that the lesson holds out.
 
-    If the backbone is fixed, it has the features of its exemplars and held-out images, and of no others.
+    If the backbone is frozen, it has the features of its exemplars and held-out images, and of no others.
     """
     state = replace(state, held_out=merge_held_out(state.held_out, test, state.classes))
     if state.features is None:

@@ -33,7 +33,7 @@ def lesson_notes(
         mirrored += " (they are grey)"
     classes = "1 class" if len(train.classes) == 1 else f"{len(train.classes)} classes"
     images = "1 image" if len(train) == 1 else f"{len(train):,} images"
-    if method.needs_fixed_features:
+    if method.needs_frozen_backbone:
         how = "no training: the classifier is computed from sums of features"
     elif settings.freeze_backbone:
         how = f"{trained_on}, the head only"

@@ -134,7 +134,7 @@ class _Pool:
         if not found:
             raise ModelError(f"{given}: no stored image has this id. `cotransport images` shows the ids")
         if len(found) > 1:
-            raise ConfigError(f"{given}: {len(found)} images have ids that begin like this. Give more letters")
+            raise ConfigError(f"{given}: {len(found)} images have ids that begin like this. Give more characters")
         return found
 
     def _of_file(self, path: Path) -> list[bytes]:

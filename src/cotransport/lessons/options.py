@@ -28,7 +28,8 @@ class LessonOptions:
     known_classes: Literal["refuse", "extend"] = "refuse"
     """What to do with images of known classes."""
     max_forgetting: float | None = None
-    """Points of accuracy that the classes known before may lose; None for no limit."""
+    """Points of accuracy that the classes known before may lose; None for no limit. A version is refused only if the
+    whole 95 % interval of the loss lies above this."""
     data: Mapping[str, Any] = field(default_factory=dict)
     """Columns of a Hugging Face data set, and other settings of the source."""
     device: Device = Device()

@@ -1,4 +1,4 @@
-"""Analytic: a linear discriminant on the features of a fixed backbone, computed from sums over all images.
+"""Analytic: a linear discriminant on the features of a frozen backbone, computed from sums over all images.
 
 Later tasks lose nothing of what earlier ones taught: the classifier is the one that all images at once would give, in
 any order (Hayes and Kanan, 2020: deep streaming linear discriminant analysis). No image is kept, only sums of features.
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 class Analytic(Method):
-    """A linear discriminant on fixed features: the same classifier as from all images at once, and no image is kept."""
+    """A linear discriminant on frozen features: the same classifier as from all images at once; no image is kept."""
 
     name = "analytic"
     title = "Analytic"
-    needs_fixed_features = True
+    needs_frozen_backbone = True
 
     power: Annotated[float, Field(gt=0, le=1)] = 0.5
     """The power to which every feature is raised, so that the features of a class are spread more evenly around their
@@ -61,8 +61,8 @@ class Analytic(Method):
         assert isinstance(network.head, DiscriminantHead)
         if not math.isclose(network.head.power.item(), self.power, rel_tol=1e-6):
             raise ConfigError(
-                f"method.power: the sums of this classifier are of features to the power {network.head.power:g}. Keep "
-                "it, or start a new classifier"
+                f"method.power: the sums of this model are of features to the power {network.head.power:g}. Keep "
+                "it, or start a new model"
             )
         network.head.observe(trainer.features(network, data.new.images), data.new.labels)
         network.head.solve(self.shrinkage)

@@ -45,7 +45,7 @@ class Method(InlineSections):
     """The name as people write it."""
     from_scratch: ClassVar[bool] = False
     """Whether every task starts with a fresh network."""
-    needs_fixed_features: ClassVar[bool] = False
+    needs_frozen_backbone: ClassVar[bool] = False
     """Whether the backbone must not change from the first task on."""
 
     label: str | None = None

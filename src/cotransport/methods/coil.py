@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 class Coil(Method):
-    """Rehearsal with distillation, prospective and retrospective transport. The defaults are the paper's setting."""
+    """Rehearsal with distillation, prospective and retrospective transport. The defaults are the paper's
+    loss weights and lengths; settings whose default is not the letter of an equation say so."""
 
     name = "coil"
     title = "COIL"
@@ -117,7 +118,7 @@ class Coil(Method):
 
 
 class CoilTuned(Coil):
-    """COIL with weights that suit few epochs and few new classes at a time (LOG.md)."""
+    """COIL with loss weights and lengths of initial weights for few epochs and few new classes at a time (LOG.md)."""
 
     name = "coil-tuned"
     title = "COIL (tuned)"

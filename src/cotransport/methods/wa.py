@@ -84,6 +84,6 @@ def _warn_about_negative_features(network: Network, data: TaskData, trainer: Tra
     if bool((trainer.features(network, data.new.images.first(IMAGES_CHECKED)) < 0).any()):
         message = (
             "wa: the backbone gives negative features, and weights that cannot be negative separate classes less well "
-            "on them. Start a new classifier with the method's clip_weights set to false"
+            "on them. Start a new model with the method's clip_weights set to false"
         )
         warnings.warn(message, CotransportWarning, stacklevel=5)

@@ -182,12 +182,12 @@ def _cost(version: Version) -> list[str]:
     compared = [one for one in version.changes if one.lost is not None and one.gained is not None]
     lost, gained = sum(one.lost or 0 for one in compared), sum(one.gained or 0 for one in compared)
     if not lost and not gained:
-        return ["No held-out image of the classes known before was lost or gained."]
+        return ["The same held-out images of the classes known before are recognised as before it."]
     change = f"of the classes known before, {_percent(version.old_before)} were recognised before it and "
     change += f"{_percent(version.old_after)} after it"
     images = plural(sum(one.images for one in compared), "image")
     doubt = "which may be chance" if version.verdict == "chance" else "which is more than chance would explain"
-    return [f"Of {images} {change}: {lost} lost, {gained} gained, {doubt}."]
+    return [f"Of {images} {change}: {lost} no longer recognised, {gained} newly recognised, {doubt}."]
 
 
 def _facts(overview: Overview) -> list[tuple[str, str]]:

@@ -27,7 +27,9 @@ from cotransport.version import __version__
 FILES = {"type": "array", "items": {"type": "string", "format": "binary"}, "description": "Image files."}
 _CLASS = "A class name: one for all files, one for each file in the same order, or one before the files of each class."
 _EXTEND = "`extend` adds the files to classes that are known already; `refuse`, the default, refuses such classes."
-_FORGETTING = "Points of accuracy that the known classes may lose. If they lose more, the lesson is refused."
+_FORGETTING = (
+    "Points of accuracy that the known classes may lose. If they lose more, and not by chance, the lesson is refused."
+)
 
 
 @dataclass(frozen=True)

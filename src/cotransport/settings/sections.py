@@ -170,7 +170,7 @@ class HeadSettings(Settings):
 
     scale: Amount = 10.0
     """Factor of the cosines. It is learned by a cosine head, from this initial value. With a linear head, it is used
-    by the nearest-class-mean prediction only, and stays fixed."""
+    by the nearest-class-mean prediction only, and stays as it is."""
     linear_scale: Amount = 1.0
     """Fixed factor of a linear head's logits. Choose less than 1 for long features or a high learning rate: the
     weights then learn more slowly, by the square of the factor."""

@@ -90,7 +90,7 @@ class ConsoleListener:
         self._show("reading images", done, files, f"{done:,} of {files:,} files")
 
     def features(self, done: int, images: int) -> None:
-        """A fixed backbone has seen `done` of `images` images."""
+        """A frozen backbone has seen `done` of `images` images."""
         seconds = self._features.update(done, images)
         left = "" if math.isnan(seconds) else f"{duration(seconds)} left"
         self._show("computing features", done, images, left)

@@ -1,4 +1,4 @@
-"""Features of a fixed backbone, computed once for each image."""
+"""Features of a frozen backbone, computed once for each image."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Listener(Protocol):
         """The first pass over a folder of images has seen `done` of `files` files."""
 
     def features(self, done: int, images: int) -> None:
-        """A fixed backbone has seen `done` of `images` images."""
+        """A frozen backbone has seen `done` of `images` images."""
 
     def testing(self) -> None:
         """A lesson is learned, and the held-out images are predicted."""

@@ -59,7 +59,7 @@ class TrainingControl:
 
     listener: ProgressListener | None = None
     features: inference.PassListener | None = None
-    """Hears of the pass that computes the features of a fixed backbone."""
+    """Hears of the pass that computes the features of a frozen backbone."""
     epochs: int | None = None
     """Recorded number of epochs. It overrides the schedule."""
     threads: int | None = None
@@ -269,8 +269,8 @@ class _Training:
         self._trainer, self._network, self._data, self._objective = trainer, network, data, objective
         self.planned = epochs
         self.steps_per_epoch = steps_per_epoch(len(data), trainer.schedule.batch_size)
-        is_fixed = isinstance(data.images, Vectors)
-        schedule = trainer.schedule.model_copy(update={"enough": None}) if is_fixed else trainer.schedule
+        is_frozen = isinstance(data.images, Vectors)
+        schedule = trainer.schedule.model_copy(update={"enough": None}) if is_frozen else trainer.schedule
         self._early_end = EarlyEnd(schedule, trainer.processes, self.steps_per_epoch)
         inference.place(network, trainer.device)
         settings = trainer.optimiser
