@@ -271,7 +271,7 @@ def arithmetic() -> Iterator[Figure]:
         rate = counter.get_total_flops() / undisturbed(seconds["net"])
         yield Figure(
             "arithmetic",
-            f"{backbone} at {size} pixels, share of the matrix multiply's peak",
+            f"{backbone} at {size} pixels, arithmetic relative to a large matrix multiply",
             rate / peak,
             note=f"{counter.get_total_flops() / batch_size / 1e6:,.0f} Mflop an image, {rate / 1e9:,.0f} of "
             f"{peak / 1e9:,.0f} Gflop/s, {batch_size / undisturbed(seconds['net']):,.0f} images/s",

@@ -76,7 +76,7 @@ def neighbours() -> Iterator[Figure]:
                 process.kill()
         yield Figure(
             "neighbours",
-            f"{backbone} at {size} pixels beside {busy} busy processes on {cores} cores, share of its fair share",
+            f"{backbone} at {size} pixels beside {busy} busy processes on {cores} cores, speed relative to a fair share of the cores",
             alone / beside / (cores / (busy + 1)),
             at_least=0.7 if backbone == "resnet8" else None,
             note=f"{alone:.2f} s alone, {beside:.2f} s beside them; fair would be {alone * (busy + 1) / cores:.2f} s",
@@ -209,7 +209,7 @@ def prediction() -> Iterator[Figure]:
         decoding, forward, ours = (undisturbed(seconds[name]) for name in ("decoding", "forward", "ours"))
         yield Figure(
             "prediction",
-            f"files of {width} x {height} to {size} pixels, fast net, share of bare decoding and forward pass",
+            f"files of {width} x {height} to {size} pixels, fast net, speed relative to bare decoding and forward pass",
             (decoding / available_cores() + forward) / ours,
             at_least=0.7,
             note=f"{count / ours:,.0f} images/s",

@@ -202,7 +202,7 @@ class TestShowOutcome:
         ("changes", "message"),
         [
             ({}, "before: nothing to do. To learn them with other settings, go back first: cotransport rollback"),
-            ({"promoted": True}, "before: it is current now."),
+            ({"made_current": True}, "before: it is current now."),
             ({"parent": None}, "To learn them with other settings, start a new model"),
         ],
     )

@@ -219,7 +219,7 @@ class TestKnownClasses:
 class TestAgain:
     def test_the_same_lesson_does_nothing(self, beginner: Path, first: Path) -> None:
         again = learn(beginner, first)
-        assert (again.version, again.already, again.promoted) == (1, True, False)
+        assert (again.version, again.already, again.made_current) == (1, True, False)
         other_settings = learn(beginner, first, choose(seed=5))
         assert (other_settings.version, other_settings.already) == (1, True)
         write(blobs(1, 1, seed=9), first)  # one image is another one
@@ -229,7 +229,7 @@ class TestAgain:
     def test_after_a_rollback_the_same_lesson_makes_its_version_current(self, model: Path, second: Path) -> None:
         rollback(model)
         again = learn(model, second)
-        assert (again.version, again.already, again.promoted, again.parent) == (2, True, True, 1)
+        assert (again.version, again.already, again.made_current, again.parent) == (2, True, True, 1)
         assert describe(model)["current"] == 2
 
     def test_the_images_of_the_current_version_are_recognised_whichever_release_has_taught_them(
@@ -257,7 +257,7 @@ class TestPromotion:
         again = learn(tmp_path / "m", second, replace(finetune, max_forgetting=5))
         assert (again.version, again.refused, again.already) == (2, outcome.refused, True)
         allowed = learn(tmp_path / "m", second, replace(finetune, max_forgetting=100))  # it is not learned again
-        assert (allowed.version, allowed.refused, allowed.already, allowed.promoted) == (2, None, True, True)
+        assert (allowed.version, allowed.refused, allowed.already, allowed.made_current) == (2, None, True, True)
         assert ModelStore(tmp_path / "m").manifest().current == 2
 
     def test_a_loss_that_may_be_chance_does_not_refuse(self, tmp_path: Path, first: Path, second: Path) -> None:

@@ -197,7 +197,7 @@ class TestOtherLessons:
         assert ModelStore(model).manifest().version(3).parent == 1
         rollback(model)
         again = learn(model, third)
-        assert (again.version, again.already, again.promoted) == (3, True, True)
+        assert (again.version, again.already, again.made_current) == (3, True, True)
         assert describe(model)["current"] == 3
 
 

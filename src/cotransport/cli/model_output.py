@@ -89,7 +89,7 @@ def show_outcome(model: Path, outcome: LessonOutcome, *, as_json: bool) -> None:
         print_json(outcome.plain())
         return
     if outcome.already and outcome.refused is None:
-        done = "it is current now" if outcome.promoted else "nothing to do"
+        done = "it is current now" if outcome.made_current else "nothing to do"
         other = "start a new model" if outcome.parent is None else f"go back first: {rollback_command(model)}"
         out.print(
             f"version {outcome.version} has learned exactly these images before: {done}. To learn them with other "

@@ -197,7 +197,7 @@ class LessonOutcome(NamedTuple):
     """Whether the model had learned exactly these images before, so that nothing was trained."""
     parent: int | None
     """The version that the new one was taught from."""
-    promoted: bool = False
+    made_current: bool = False
     """Whether the lesson made an existing version current."""
 
     def plain(self) -> dict[str, Any]:

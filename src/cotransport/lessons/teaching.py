@@ -226,7 +226,7 @@ def _promote_if_already_learned(model: _Model, lesson: _PreparedLesson, options:
     promoted = refused is None and version.number != model.current
     if promoted:
         model.store.make_current(version.number)
-    return LessonOutcome(version.number, report, refused, already=True, parent=version.parent, promoted=promoted)
+    return LessonOutcome(version.number, report, refused, already=True, parent=version.parent, made_current=promoted)
 
 
 def _resume_or_start(store: ModelStore, record: JobRecord, *, overwrite: bool) -> JobRecord:
