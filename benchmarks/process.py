@@ -76,7 +76,8 @@ def neighbours() -> Iterator[Figure]:
                 process.kill()
         yield Figure(
             "neighbours",
-            f"{backbone} at {size} pixels beside {busy} busy processes on {cores} cores, speed relative to a fair share of the cores",
+            f"{backbone} at {size} pixels beside {busy} busy processes on {cores} cores, "
+            "speed relative to a fair share of the cores",
             alone / beside / (cores / (busy + 1)),
             at_least=0.7 if backbone == "resnet8" else None,
             note=f"{alone:.2f} s alone, {beside:.2f} s beside them; fair would be {alone * (busy + 1) / cores:.2f} s",

@@ -29,8 +29,9 @@ from cotransport.experiments.results import Result, find_results
 from cotransport.report.aggregate import summarise
 from cotransport.report.comparison import compare
 from cotransport.report.estimates import Estimate
+from cotransport.report.paper_tables import contents_of, recipe_name
 from cotransport.report.recipes import augmentation_name
-from cotransport.report.reproduction import markdown, paper_table, recipe_name
+from cotransport.report.reproduction import markdown
 from cotransport.report.summaries import MethodSummary, StreamSummary
 from cotransport.report.tables import AVERAGE, FORGETTING, LAST, escape_markdown
 from cotransport.report.text import UNDEFINED
@@ -100,7 +101,7 @@ def reproduction(name: str) -> str:
     results = [result for path in paths if path.exists() for result in find_results(path)]
     if not results:
         return "\nNot measured yet.\n\n"
-    lines = markdown(paper_table(summarise(results), known)).splitlines()
+    lines = markdown(contents_of(summarise(results), known)).splitlines()
     wrapped = [
         part for line in lines for part in ([line] if line.startswith("|") else textwrap.wrap(line, WIDTH) or [""])
     ]
@@ -161,18 +162,13 @@ def one_method(label: str, streams: Iterable[StreamSummary]) -> Iterable[list[st
 
 def costs(method: MethodSummary) -> list[str]:
     """What a method cost: its cells below `COSTS`."""
-    parameters, minutes = method.results[0].parameters, min(map(train_minutes, method.results))
+    parameters, minutes = method.results[0].parameters, method.fastest_seconds / 60
     return [
         f"{minutes:.0f}" if minutes >= 10 else f"{minutes:.2g}",
         UNDEFINED if parameters is None else f"{parameters / 1e6:.2g} M",
         augmentation_name(method.results[0]),
         str(method.seeds),
     ]
-
-
-def train_minutes(result: Result) -> float:
-    """Minutes that a run trained for."""
-    return sum(step.train_seconds for step in result.steps) / 60
 
 
 def measures(stream: StreamSummary) -> Iterable[list[str]]:

@@ -96,11 +96,22 @@ class TestReproduce:
         assert printed.count("nothing is left to run") == 2
         assert Path("there/table1.md").read_text() == Path("here/table1.md").read_text()
 
+    def test_results_of_another_recipe_with_the_same_settings_count(
+        self, cotransport: Command, small: Mapping[str, Reproduction]
+    ) -> None:
+        name = small["table1"].recipes[0]
+        Path("other.yaml").write_text(Path(name).read_text(encoding="utf-8"), encoding="utf-8")
+        assert cotransport("run", "other.yaml", "--set", "methods=[COIL]", "--out", "here")[0] == 0
+        words = ["--methods", "COIL", "--from", "here", "--no-run", "--out", "there"]
+        code, printed = cotransport("reproduce", "table1", *words)
+        assert code == 0, printed
+        assert [one.recipe["name"] for one in find_results(Path("there"))] == ["digits-2"]
+
     def test_results_with_other_settings_are_run_again(self, cotransport: Command) -> None:
         words = ["reproduce", "table1", "--methods", "COIL", "--out"]
         assert cotransport(*words, "here")[0] == 0
         code, printed = cotransport(*words, "there", "--from", "here", "--no-run", "--set", "memory.total=30")
-        assert (code, "There are no results to report" in printed) == (2, True)
+        assert (code, "--no-run: nothing of table1 is finished" in printed) == (2, True)
 
     def test_without_running_the_table_has_what_is_finished(self, cotransport: Command) -> None:
         assert cotransport("reproduce", "table1", "--methods", "COIL", "--out", "here")[0] == 0

@@ -246,17 +246,23 @@ def visualize(
     draw_boundary_of(chosen, folder or Path("runs") / chosen.name)
 
 
-def draw_boundary_of(recipe: Recipe, folder: Path) -> None:
-    """Train a recipe in two dimensions, and draw and print its decision boundaries."""
+def draw_boundary_of(recipe: Recipe, folder: Path) -> Path | None:
+    """Train a recipe in two dimensions, and draw and print its decision boundaries.
+
+    Returns the path of the figure; None in a process that draws nothing.
+    """
     from cotransport.experiments.boundary import boundary
     from cotransport.report.boundary import draw_boundary
 
     is_first = is_first_process(recipe.device)
     with listening() as listener:
         found = boundary(recipe, listener)
-    if is_first:
-        _show_boundary(found)
-        out.print(f"figure: [bold]{markup(draw_boundary(found, folder))}[/]", soft_wrap=True)
+    if not is_first:
+        return None
+    _show_boundary(found)
+    figure = draw_boundary(found, folder)
+    out.print(f"figure: [bold]{markup(figure)}[/]", soft_wrap=True)
+    return figure
 
 
 def _report_folder(place: Path) -> Path:

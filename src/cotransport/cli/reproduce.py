@@ -79,7 +79,7 @@ def reproduce(
     if overwrite and (resume or earlier or no_run):
         raise typer.BadParameter("--overwrite cannot be combined with --resume, --from or --no-run")
     if name == BOUNDARY and (resume or overwrite or seeds or methods or earlier or no_run or engine or jobs):
-        raise typer.BadParameter("boundary trains one network: it takes only --fast, --data, --set and --out")
+        raise typer.BadParameter("boundary always trains one network: it takes only --fast, --data, --set and --out")
     wanted = None if methods is None else _parts(methods)
     if wanted == []:
         raise typer.BadParameter("give some methods, separated by commas", param_hint="--methods")
@@ -90,15 +90,26 @@ def reproduce(
     if dry_run:
         _show_plan(recipes, folder, tasks=1 if name == BOUNDARY else None)
     elif name == BOUNDARY:
-        draw_boundary_of(recipes[0], folder)
+        _draw_boundary(recipes[0], REPRODUCTIONS[name].shows, folder)
     elif no_run:
+        from cotransport.errors import RunError
         from cotransport.experiments.results import with_other_results
 
         finished = [result for recipe in recipes for result in with_other_results((), folder / recipe.name)]
+        if not finished:
+            raise RunError(f"--no-run: nothing of {name} is finished. Leave the option out, or give runs with --from")
         _show_files(_write(name, finished, folder))
     else:
         parallel = parallel_for(engine, jobs, recipes)
         _run(name, recipes, folder, parallel, resume=resume, overwrite=overwrite)
+
+
+def _draw_boundary(recipe: Recipe, title: str, folder: Path) -> None:
+    from cotransport.report.reproduction import write_page
+
+    figure = draw_boundary_of(recipe, folder)
+    if figure is not None:
+        _show_files([write_page(folder, figure.stem, title)])
 
 
 def _adopt(recipes: Sequence[Recipe], places: Sequence[Path], folder: Path) -> None:

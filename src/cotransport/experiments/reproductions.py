@@ -23,6 +23,8 @@ class Reproduction:
     recipes: tuple[str, ...]
     paper: str
     """What the paper reports, in a sentence."""
+    before_training: bool = False
+    """Whether it shows how new classes are recognised before any training on them, instead of average accuracies."""
 
 
 REPRODUCTIONS: Mapping[str, Reproduction] = {
@@ -63,6 +65,7 @@ REPRODUCTIONS: Mapping[str, Reproduction] = {
         ("cifar100-initial",),
         "Among ten new classes, random weights reach 10 %, the nearest class mean much more, and prospective "
         "transport the most; both rise with the number of known classes. Other numbers are not given.",
+        before_training=True,
     ),
     "retrospection": Reproduction(
         "Retrospective transport in other methods",

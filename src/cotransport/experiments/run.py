@@ -148,7 +148,8 @@ def adopt(recipe: Recipe, results: Sequence[Result], out: Path) -> None:
         if found is not None:
             with storage_errors(folder):
                 make_folder(folder)
-            found.save(folder)
+            own_names = {"name": recipe.name, "description": recipe.description}
+            found.model_copy(update={"recipe": {**found.recipe, **own_names}}).save(folder)
 
 
 def _is_run_of(recipe: Recipe, result: Result) -> bool:

@@ -60,6 +60,11 @@ class MethodSummary:
         """Number of seeds."""
         return len(self.results)
 
+    @property
+    def fastest_seconds(self) -> float:
+        """Training time of the fastest seed: others may have shared their machine with other work."""
+        return min(sum(step.train_seconds for step in result.steps) for result in self.results)
+
     @cached_property
     def curve(self) -> list[Estimate]:
         """Accuracy after each task."""
