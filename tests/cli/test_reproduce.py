@@ -11,7 +11,7 @@ from cotransport.experiments import reproductions
 from cotransport.experiments.reproductions import Reproduction
 from cotransport.experiments.results import find_results
 from tests.cli.helpers import Command
-from tests.report.results import make_result
+from tests.report.results import RECIPE, make_result
 
 
 @pytest.fixture
@@ -187,7 +187,23 @@ class TestCompare:
         code, printed = cotransport("compare", str(runs), "--methods", "COIL,finetune")
         assert (code, "Replay" in printed) == (0, False)
 
+    def test_methods_by_label_name_or_title_in_any_case(self, cotransport: Command, tmp_path: Path) -> None:
+        methods = [{"name": "coil-tuned", "label": "CE+KD"}, {"name": "coil-tuned", "label": "COIL"}, {"name": "wa"}]
+        for label, method in (("CE+KD", "coil-tuned"), ("COIL", "coil-tuned"), ("wa", "wa")):
+            one = make_result(label, method=method, title=method.upper(), recipe={**RECIPE, "methods": methods})
+            (tmp_path / "runs" / one.folder).mkdir(parents=True)
+            one.save(tmp_path / "runs" / one.folder)
+        compared = ("compare", str(tmp_path / "runs"), "--methods")
+        for wanted, shown in {"coil,Wa": "COIL,WA", "coil-tuned": "CE+KD,COIL"}.items():
+            code, printed = cotransport(*compared, wanted)
+            assert code == 0, printed
+            assert {name for name in ("CE+KD", "COIL", "WA") if name in printed} == set(shown.split(","))
+        code, printed = cotransport("compare", str(tmp_path / "runs"), "--against", "coil-tuned")
+        assert (code, "several methods have this name. Give one of: 'CE+KD', 'COIL'" in printed) == (2, True)
+        code, printed = cotransport(*compared, "wa", "--against", "ce+kd")
+        assert (code, "difference from CE+KD" in printed, "COIL" in printed) == (0, True, False)
+
     def test_an_unknown_label(self, cotransport: Command, runs: Path) -> None:
         code, printed = cotransport("compare", str(runs), "--methods", "coyl")
         assert code == 2
-        assert "'coyl': no run of this method. There are: coil, finetune, replay" in printed
+        assert "'coyl': no run of this method. There are: COIL, Finetune, Replay" in printed

@@ -13,6 +13,8 @@ from cotransport.cli.console import out
 from cotransport.system.text import markup
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from cotransport.report.summaries import MethodSummary, StreamSummary
 
 app = typer.Typer()
@@ -29,7 +31,7 @@ SIGNIFICANT = 0.05
 def compare(
     places: Annotated[list[Path], typer.Argument(help="Folders with runs, or archives of results.", metavar="PATH")],
     methods: Annotated[
-        str | None, typer.Option(help="Methods, by label or name, separated by commas.", show_default="all")
+        str | None, typer.Option(help="Methods, by label, name or title, separated by commas.", show_default="all")
     ] = None,
     against: Annotated[
         str | None,
@@ -42,41 +44,80 @@ def compare(
     from cotransport.report.aggregate import summarise
 
     results = find_results(*places)
-    known = list(dict.fromkeys(result.label for result in results))
-    titles = {result.title: result.label for result in results}
-    parts = known if methods is None else [part.strip() for part in methods.split(",") if part.strip()]
-    if not parts:
-        raise RunError(f"--methods: give some of: {', '.join(known)}")
-    wanted = [titles.get(part, part) if part not in known else part for part in parts]
-    against = against if against is None or against in known else titles.get(against, against)
-    for label in (*wanted, *([] if against is None else [against])):
-        if label not in known:
-            raise RunError(f"{label!r}: no run of this method. There are: {', '.join(known)}")
-    chosen = [result for result in results if result.label in {*wanted, against}]
-    for stream in summarise(chosen):
-        _show(stream, against)
+    parts = None if methods is None else [part.strip() for part in methods.split(",") if part.strip()]
+    if parts == []:
+        raise RunError(f"--methods: give some of: {', '.join(dict.fromkeys(result.label for result in results))}")
+    streams = summarise(results)
+    for one in (*(parts or ()), *([] if against is None else [against])):
+        if not any(_matching(stream.methods, one) for stream in streams):
+            names = ", ".join(dict.fromkeys(method.name for stream in streams for method in stream.methods))
+            raise RunError(f"{one!r}: no run of this method. There are: {names}")
+    for stream in streams:
+        _show(stream, parts, against)
 
 
-def _show(stream: StreamSummary, against: str | None) -> None:
+def _matching(methods: Sequence[MethodSummary], wanted: str) -> list[MethodSummary]:
+    """The methods with this name in tables, or else this label, or else this title or name in recipes.
+
+    Capital letters do not matter.
+    """
+    keys: tuple[Callable[[MethodSummary], set[str]], ...] = (
+        lambda method: {method.name},
+        lambda method: {method.label},
+        lambda method: {method.results[0].title, method.results[0].method},
+    )
+    for key in keys:
+        found = [method for method in methods if wanted.casefold() in {name.casefold() for name in key(method)}]
+        if found:
+            return found
+    return []
+
+
+def _base(stream: StreamSummary, methods: Sequence[MethodSummary], against: str | None) -> MethodSummary | None:
+    """The method that others are compared with; None if the stream has no run of it."""
+    from cotransport.errors import RunError
+
+    if against is None:
+        return next((method for method in methods if not method.is_upper_bound), methods[0])
+    found = _matching(stream.methods, against)
+    if len(found) > 1:
+        names = ", ".join(repr(method.name) for method in found)
+        raise RunError(f"--against {against}: several methods have this name. Give one of: {names}")
+    return found[0] if found else None
+
+
+def _show(stream: StreamSummary, wanted: Sequence[str] | None, against: str | None) -> None:
     """Print the curves and measures of a stream's methods, and their differences from one method."""
-    from cotransport.report.tables import AVERAGE, FORGETTING, LAST, TIME
+    from cotransport.report.recipes import augmentation_name
+    from cotransport.report.tables import AVERAGE, FORGETTING, LAST
 
+    methods = stream.methods
+    if wanted is not None:
+        chosen = [method for one in wanted for method in _matching(methods, one)]
+        methods = [method for method in methods if method in chosen]
+    if not methods:
+        return
+    base = _base(stream, methods, against)
+    if base is not None and base not in methods:
+        methods = [method for method in stream.methods if method in methods or method is base]
     out.print(f"[bold]{markup(stream.title)}[/]", soft_wrap=True)
     curves = Table("method", "seeds", *map(str, stream.classes_seen), box=None, header_style="bold")
-    measures = Table("method", "average", "last", "forgetting", "minutes", box=None, header_style="bold")
-    for method in stream.methods:
+    headings = ("average", "last", "forgetting", "minutes", "parameters", "augmentation")
+    measures = Table("method", *headings, box=None, header_style="bold")
+    for method in methods:
         curves.add_row(markup(method.name), str(method.seeds), *(f"{one.mean:.1f}" for one in method.curve))
         cells = [column.estimate(method).text for column in (AVERAGE, LAST, FORGETTING)]
-        measures.add_row(markup(method.name), *cells, f"{TIME.estimate(method).mean / 60:.1f}")
+        parameters = method.results[0].parameters
+        costs = [f"{method.fastest_seconds / 60:.1f}", "" if parameters is None else f"{parameters / 1e6:.2g} M"]
+        measures.add_row(markup(method.name), *cells, *costs, markup(augmentation_name(method.results[0])))
     out.print("accuracy by the number of classes seen", style="dim")
     out.print(curves)
     out.print(measures)
-    base = next((method for method in stream.methods if against in {method.label, method.name}), None)
-    if base is None and against is not None:
+    out.print("minutes: of the fastest seed", style="dim")
+    if base is None:
         out.print(f"no run of {markup(against)} on this stream", style="dim")
         return
-    base = base or stream.competitors[0]
-    others = [method for method in stream.methods if method is not base]
+    others = [method for method in methods if method is not base]
     if others:
         _show_differences(base, others)
 
