@@ -111,6 +111,21 @@ class TestImageNet:
         with pytest.raises(DataError, match="val: the image ILSVRC2012_val_00000002 is missing"):
             load(train)
 
+    @pytest.mark.parametrize("unpacked", [[], [TENCH]])
+    def test_archives_of_synsets_that_are_not_unpacked(self, tmp_path: Path, unpacked: list[str]) -> None:
+        for synset in unpacked:
+            write(tmp_path / "train" / synset / f"{synset}_1.JPEG", 10)
+        (tmp_path / "train").mkdir(exist_ok=True)
+        for synset in (TENCH, CRANE):
+            (tmp_path / "train" / f"{synset}.tar").touch()
+        first = CRANE if unpacked else TENCH
+        with pytest.raises(DataError, match=rf"{first}\.tar: a synset that is not unpacked.*train/{first}/"):
+            load(tmp_path)
+
+    def test_archives_beside_their_folders_are_ignored(self, train: Path) -> None:
+        (train / "train" / f"{TENCH}.tar").touch()
+        assert len(open_source(Data(source=str(train))).classes) == len(WORDS)
+
     def test_an_unknown_class_number(self, train: Path) -> None:
         _write_flat_validation(train)
         _write_kit(train)

@@ -50,6 +50,14 @@ class TestCub:
         assert by_class(train) == {"Black footed Albatross": [10], "Laysan Albatross": [40]}
         assert by_class(test) == {"Black footed Albatross": [20], "Laysan Albatross": [30]}
 
+    def test_in_the_folder_into_which_the_archive_is_unpacked(self, cub: Path) -> None:
+        outer = cub / "outer"
+        (outer / "CUB_200_2011").mkdir(parents=True)
+        (outer / "attributes.txt").write_text("1 has_bill_shape::curved\n")
+        for path in [path for path in cub.iterdir() if path != outer]:
+            path.rename(outer / "CUB_200_2011" / path.name)
+        assert load(outer).train.classes == ("Black footed Albatross", "Laysan Albatross")
+
     @pytest.mark.parametrize(
         ("file", "content", "message"),
         [

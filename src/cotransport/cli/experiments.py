@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from cotransport.cli.console import FLAG, is_first_process, out, resume_command, resume_hint
 from cotransport.cli.jobs import (
@@ -126,7 +126,8 @@ def recipes() -> None:
     """List the bundled recipes by topic."""
     from cotransport.experiments.bundled import bundled_groups
 
-    table = Table("recipe", "what it runs", "time", box=None, header_style="bold")
+    name_column = Column("recipe", no_wrap=True)  # to be copied whole
+    table = Table(name_column, "what it runs", "time", box=None, header_style="bold")
     for title, group in bundled_groups().items():
         table.add_row(f"[bold]{title}[/]")
         for name, summary in group.items():

@@ -33,6 +33,8 @@ TRUTH = "ILSVRC2012_validation_ground_truth.txt"
 """The class number of each validation image, in the development kit. The numbers are explained by `meta.mat`."""
 SOLUTION = "LOC_val_solution.csv"
 """The synset of each validation image, in Kaggle's archive."""
+SYNSET = r"n\d{8}"
+"""A WordNet id."""
 NAMES = "LOC_synset_mapping.txt"
 """The words of each synset, in Kaggle's archive."""
 
@@ -104,7 +106,14 @@ def imagenet_source(settings: Data, folder: Path) -> ImageNet | None:
     """ImageNet in a folder, if the training images are in folders named by synsets."""
     for images in (folder, folder / KAGGLE):
         found = subfolders(images / "train")
-        if found and all(re.fullmatch(r"n\d{8}", path.name) for path in found):
+        packed = sorted(path for path in (images / "train").glob("n*.tar") if re.fullmatch(SYNSET, path.stem))
+        left = next((path for path in packed if path.with_suffix("") not in found), None)
+        if left is not None:
+            raise DataError(
+                f"{left}: a synset that is not unpacked. Unpack each archive in train/ into a folder of its name, "
+                f"such as train/{left.stem}/"
+            )
+        if found and all(re.fullmatch(SYNSET, path.name) for path in found):
             return ImageNet(settings, folder, images)
     return None
 

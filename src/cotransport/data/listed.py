@@ -90,8 +90,9 @@ class ListedImages:
 
 def listed_source(settings: Data, folder: Path) -> ListedImages | None:
     """CUB-200-2011 or RAF-DB in a folder, if it has the layout of one of them."""
-    if (folder / "image_class_labels.txt").is_file() and (folder / "train_test_split.txt").is_file():
-        return ListedImages(settings, folder, cub200)
+    for root in (folder, folder / "CUB_200_2011"):  # the archive has attributes.txt beside this folder
+        if (root / "image_class_labels.txt").is_file() and (root / "train_test_split.txt").is_file():
+            return ListedImages(settings, root, cub200)
     for root in (folder, folder / "basic"):
         if (root / "EmoLabel" / "list_patition_label.txt").is_file():
             return ListedImages(settings, root, raf_db)

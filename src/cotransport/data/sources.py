@@ -29,7 +29,8 @@ from cotransport.settings.validation import nearest
 
 BY_HAND = {
     "cub200": "CUB-200-2011: download it from https://www.vision.caltech.edu/datasets/cub_200_2011 and unpack it. The "
-    "folder must contain images/, images.txt, image_class_labels.txt, train_test_split.txt and classes.txt",
+    "folder must contain images/, images.txt, image_class_labels.txt, train_test_split.txt and classes.txt, or the "
+    "folder CUB_200_2011 with these",
     "imagenet": "ImageNet (ILSVRC 2012): get the training and validation images from https://image-net.org, or the "
     "archive of Kaggle's ImageNet Object Localization Challenge, and unpack them. The folder must contain train/ and "
     "val/, each with a subfolder per synset; or a flat val/, and beside it LOC_val_solution.csv or the development "
