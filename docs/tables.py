@@ -30,7 +30,7 @@ from cotransport.report.aggregate import summarise
 from cotransport.report.comparison import compare
 from cotransport.report.estimates import Estimate
 from cotransport.report.paper_tables import contents_of, recipe_name
-from cotransport.report.recipes import augmentation_name
+from cotransport.report.recipes import augmentation_name, setting
 from cotransport.report.reproduction import markdown
 from cotransport.report.summaries import MethodSummary, StreamSummary
 from cotransport.report.tables import AVERAGE, FORGETTING, LAST, escape_markdown
@@ -147,12 +147,13 @@ def archived(name: str) -> StreamSummary:
 
 def one_method(label: str, streams: Iterable[StreamSummary]) -> Iterable[list[str]]:
     """The rows of a table of one method on several streams."""
-    yield ["tasks", "average", "the paper's average", "last", "forgetting", *COSTS]
-    yield ["---"] * (5 + len(COSTS))
+    yield ["tasks", "epochs", "average", "the paper's average", "last", "forgetting", *COSTS]
+    yield ["---"] * (6 + len(COSTS))
     for stream in streams:
         method = method_of(stream, label)
         yield [
             str(len(stream.tasks)),
+            str(setting(method.results[0].recipe, "schedule", "epochs")),
             AVERAGE.estimate(method).text,
             UNDEFINED if (average := published(PAPER, recipe_name(stream), method.name)) is None else f"{average:.2f}",
             *(column.estimate(method).text for column in (LAST, FORGETTING)),
@@ -251,8 +252,8 @@ def source(results: Iterable[Result]) -> list[str]:
 
 
 def command(result: Result) -> str:
-    """The command of a run, without its folder and engine, and without methods and seeds, which the table has."""
-    left_out = r" --((out|engine|jobs) \S+|resume|overwrite|set '?(methods|seeds)=.*?)(?= --|$)"
+    """The command of a run, without its folder and engine, and without methods, seeds and threads, which stand elsewhere."""
+    left_out = r" --((out|engine|jobs) \S+|resume|overwrite|set '?(methods|seeds|device\.threads)=.*?)(?= --|$)"
     kept = re.sub(left_out, "", str(result.environment["command"]))
     # earlier releases recorded values without their quotation marks
     return re.sub(r"(?<= --set )[^'].*?(?= --|$)", lambda value: shlex.quote(value[0]), kept).strip()

@@ -292,7 +292,8 @@ def test_tables_of_results_have_the_numbers_of_their_archive(
     """Averages (90 + 70) / 2 and (90 + 74) / 2; Replay's (90 + 68) / 2 and (90 + 70) / 2: 1 and 2 points less."""
     (tmp_path / "results").mkdir()
     lasts = {("coil", 1): 70.0, ("coil", 2): 74.0, ("replay", 1): 68.0, ("replay", 2): 70.0}
-    ran = "cotransport run digits --set methods=[coil, replay] --set a=b --out runs/here --set seeds=[1] --resume"
+    ran = "cotransport run digits --set methods=[coil, replay] --set a=b --set device.threads=2 --out runs/here"
+    ran += " --set seeds=[1] --resume"
     results = [
         make_result(
             label,
@@ -318,7 +319,7 @@ def test_tables_of_results_have_the_numbers_of_their_archive(
     assert "*`cotransport run digits --set a=b`; seeds 1, 2; commits abc; 2 threads of cpu.*" in lines
     # the differences 1 and 2: t = 1.5 / (0.707 / sqrt(2)) = 3, so p = 1 - 2 atan(3) / pi = 0.20; two pairs: p = 2 / 4
     assert "| COIL | +1.5 ± 0.7 | +3.0 ± 1.4 | 0.20 | 0.50 | 2 |" in lines
-    assert "| 2 | 81.0 ± 1.4 | 65.48 | 72.0 ± 2.8 | 18.0 ± 2.8 | 3 | 1.2 M | basic | 2 |" in lines
+    assert "| 2 | 20 | 81.0 ± 1.4 | 65.48 | 72.0 ± 2.8 | 18.0 ± 2.8 | 3 | 1.2 M | basic | 2 |" in lines
     for words in ("few images", "more"):
         assert f"| {words} | 79.5 ± 0.7 | +1.5 ± 0.7 | +3.0 ± 1.4 | 0.20 | 0.50 | 2 |" in lines
     assert "old" not in lines
