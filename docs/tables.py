@@ -252,7 +252,7 @@ def source(results: Iterable[Result]) -> list[str]:
 
 
 def command(result: Result) -> str:
-    """The command of a run, without its folder and engine, and without methods, seeds and threads, which stand elsewhere."""
+    """The command of a run, without its folder and engine, and without methods, seeds and threads (named elsewhere)."""
     left_out = r" --((out|engine|jobs) \S+|resume|overwrite|set '?(methods|seeds|device\.threads)=.*?)(?= --|$)"
     kept = re.sub(left_out, "", str(result.environment["command"]))
     # earlier releases recorded values without their quotation marks

@@ -79,6 +79,24 @@ def test_the_length_of_transported_weights(pt_length: str, task: tuple[Network, 
     assert got == pytest.approx(old if pt_length == "origin" else fresh, rel=1e-4)
 
 
+@pytest.mark.parametrize("pt_length", ["origin", "fresh"])
+def test_first_weights_may_be_the_new_classes_own_centres(
+    pt_length: str, task: tuple[Network, TaskData], trainer: Trainer
+) -> None:
+    network, data = task
+    old, fresh = (network.head.weight[part].norm(dim=1).mean().item() for part in (OLD, NEW))
+    before = network.head.weight.detach().clone()
+    features = F.normalize(network(whole_batch(data).images).features.detach())
+    centres = torch.stack([features[data.everything.labels == number].mean(dim=0) for number in (3, 4)])
+    coil = Coil(pt_source="centres", pt_length=pt_length)  # type: ignore[arg-type]
+    assert coil.initialise(network, data, trainer) is None  # no plan
+    assert not coil.transports
+    assert coil.needs_exemplars
+    expected = F.normalize(centres) * (old if pt_length == "origin" else fresh)
+    torch.testing.assert_close(network.head.weight[NEW], expected, atol=1e-4, rtol=0)
+    torch.testing.assert_close(network.head.weight[OLD], before[OLD])
+
+
 @pytest.mark.parametrize(("old", "new"), [(0, 5), (5, 0)])
 def test_without_old_or_without_new_classes_nothing_is_transported(
     old: int, new: int, task: tuple[Network, TaskData], trainer: Trainer

@@ -26,7 +26,13 @@ RETROSPECTION: dict[str, object] = {
     "rt_centres": "running",
 }
 PARTS = OWN | MAPPING | REHEARSAL | RETROSPECTION
-TRANSPORT: dict[str, object] = {"prospective_init": True, "pt_length": "origin", "pt_weight": 1.0, "pt_epochs": 5}
+TRANSPORT: dict[str, object] = {
+    "prospective_init": True,
+    "pt_source": "weights",
+    "pt_length": "origin",
+    "pt_weight": 1.0,
+    "pt_epochs": 5,
+}
 COIL = PARTS | TRANSPORT | {"rt_weight": 1.0}
 DEFAULTS: dict[str, dict[str, object]] = {
     "analytic": OWN | {"power": 0.5, "shrinkage": 0.6},
@@ -132,6 +138,7 @@ OTHER_VALUES: dict[str, object] = {
     "rt_share": "new",
     "rt_centres": "exact",
     "prospective_init": False,
+    "pt_source": "centres",
     "pt_length": "fresh",
     "pt_weight": 0.1,
     "pt_epochs": 0.5,
@@ -172,4 +179,5 @@ def test_models_of_format_1_keep_their_keys(model: Path) -> None:
     """Keys that were added later have their defaults, which do what the method did before."""
     stored = json.loads(model.read_text())["settings"]["method"]
     added = {"rt_scale": "head", "rt_share": "one"} if "rt_weight" in stored else {}
+    added |= {"pt_source": "weights"} if "pt_length" in stored else {}
     assert make_method(stored).dumped() == added | stored

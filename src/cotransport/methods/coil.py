@@ -32,9 +32,12 @@ class Coil(Method):
     rehearsal: Rehearsal = Rehearsal()
     retrospection: Retrospection = Retrospection(rt_weight=1.0)
     prospective_init: bool = True
-    """Build the new classes' first weights from the old classes' weights, instead of drawing them at random."""
+    """Build the new classes' first weights (`pt_source` says from what), instead of drawing them at random."""
+    pt_source: Literal["weights", "centres"] = "weights"
+    """What the new classes' first weights are built from: the transported weights of old classes, or, for comparison,
+    the centres of the new classes themselves (weight imprinting; Qi et al., 2018)."""
     pt_length: Literal["origin", "fresh"] = "origin"
-    """Length of the transported weights: that of the old classes' weights (the paper's calibration), or that of the
+    """Length of these first weights: that of the old classes' weights (the paper's calibration), or that of the
     random weights they replace. A cosine head predicts the same at any length, but long weights turn more slowly in
     training."""
     pt_weight: Annotated[float, Field(ge=0)] = 1.0
@@ -52,7 +55,7 @@ class Coil(Method):
     @property
     def transports(self) -> bool:
         """Whether new classes start with transported weights."""
-        return self.prospective_init
+        return self.prospective_init and self.pt_source == "weights"
 
     @property
     def needs_exemplars(self) -> bool:
@@ -62,6 +65,7 @@ class Coil(Method):
     def initialise(self, network: Network, data: TaskData, trainer: Trainer) -> Tensor | None:
         """Line 1: W_new = OT(exemplars, new images, W_old)."""
         import torch
+        from torch.nn import functional as F
 
         from cotransport.transport import class_centres, transport_classifier
 
@@ -70,13 +74,17 @@ class Coil(Method):
         images, head = data.everything, network.head
         features = trainer.features(network, images.images)
         centres = class_centres(features, images.labels, data.classes, unit=self.mapping.unit)
-        plan = self.mapping.plan(centres, data.old_slice, data.new_slice)
+        plan = self.mapping.plan(centres, data.old_slice, data.new_slice) if self.transports else None
         with torch.no_grad():
             old_weights, random_weights = head.weight[data.old_slice], head.weight[data.new_slice]
-            transported = transport_classifier(plan.to(old_weights), old_weights)
+            old_length = old_weights.norm(dim=1).mean()
+            if plan is not None:
+                first_weights = transport_classifier(plan.to(old_weights), old_weights)
+            else:
+                first_weights = F.normalize(centres[data.new_slice].to(old_weights)) * old_length
             if self.pt_length == "fresh":
-                transported *= random_weights.norm(dim=1).mean() / old_weights.norm(dim=1).mean()
-            head.weight[data.new_slice] = transported
+                first_weights *= random_weights.norm(dim=1).mean() / old_length
+            head.weight[data.new_slice] = first_weights
         return plan
 
     def learn(self, network: Network, data: TaskData, trainer: Trainer) -> None:
