@@ -101,11 +101,15 @@ class TestReproduce:
     ) -> None:
         name = small["table1"].recipes[0]
         Path("other.yaml").write_text(Path(name).read_text(encoding="utf-8"), encoding="utf-8")
-        assert cotransport("run", "other.yaml", "--set", "methods=[COIL]", "--out", "here")[0] == 0
+        changes = ("methods=[{name: coil, label: other}]", "initial_accuracy=true")
+        assert cotransport("run", "other.yaml", *(f"--set={change}" for change in changes), "--out", "here")[0] == 0
         words = ["--methods", "COIL", "--from", "here", "--no-run", "--out", "there"]
         code, printed = cotransport("reproduce", "table1", *words)
         assert code == 0, printed
-        assert [one.recipe["name"] for one in find_results(Path("there"))] == ["digits-2"]
+        (adopted,) = find_results(Path("there"))
+        assert (adopted.recipe["name"], adopted.label, adopted.folder) == ("digits-2", "COIL", "COIL-seed1")
+        assert [one["label"] for one in adopted.recipe["methods"]] == ["COIL"]
+        assert adopted.curve == find_results(Path("here"))[0].curve
 
     def test_results_with_other_settings_are_run_again(self, cotransport: Command) -> None:
         words = ["reproduce", "table1", "--methods", "COIL", "--out"]

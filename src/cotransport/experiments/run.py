@@ -137,27 +137,37 @@ def _open(recipe: Recipe) -> tuple[Recipe, Source, Split]:
 def adopt(recipe: Recipe, results: Sequence[Result], out: Path) -> None:
     """Save those results into `out` that are runs of the recipe, as if they had been run there. No image is read.
 
-    A result is used if its label, its seed and all settings that affect it are the recipe's. Runs that were started in
-    `out` are left as they are.
+    A result is used if its seed and all settings that affect it are the recipe's. It gets the recipe's label and name,
+    and may have measured more than the recipe asks for. Runs that were started in `out` are left as they are.
     """
     for one in runs_of(recipe):
         folder = out / one.folder
         if (folder / RESULT).exists() or (folder / UNFINISHED / jobs.JOB).exists():
             continue
-        found = next((result for result in results if result.folder == one.folder and _is_run_of(recipe, result)), None)
-        if found is not None:
-            with storage_errors(folder):
-                make_folder(folder)
-            own_names = {"name": recipe.name, "description": recipe.description}
-            found.model_copy(update={"recipe": {**found.recipe, **own_names}}).save(folder)
+        for result in sorted(results, key=lambda result: result.label != one.label):  # those of the same label first
+            own_recipe = _as_run_with(recipe, result)
+            wanted = _request(own_recipe, one.label)
+            request = with_new_settings(_request(result.recipe, result.label))
+            if result.seed == one.seed and not jobs.differences(_without_label(wanted), _without_label(request)):
+                with storage_errors(folder):
+                    make_folder(folder)
+                result.model_copy(update={"label": one.label, "recipe": own_recipe}).save(folder)
+                break
 
 
-def _is_run_of(recipe: Recipe, result: Result) -> bool:
-    """Whether a result has all settings of a recipe. Augmentation that the recipe leaves to the data does not count."""
+def _as_run_with(recipe: Recipe, result: Result) -> dict[str, Any]:
+    """A recipe with what it leaves open as in a result: augmentation that suits the data, device, further measures."""
+    values, earlier = recipe.model_dump(mode="json"), result.recipe
     chosen = recipe.augmentation.model_dump(mode="json", exclude_unset=True) if recipe.augmentation else {}
-    values = recipe.model_dump(mode="json")
-    wanted = _request(values | {"augmentation": {**result.recipe.get("augmentation", {}), **chosen}}, result.label)
-    return not jobs.differences(wanted, with_new_settings(_request(result.recipe, result.label)))
+    values["augmentation"] = {**earlier.get("augmentation", {}), **chosen}
+    values["device"] = earlier.get("device", values["device"])
+    values["initial_accuracy"] = values["initial_accuracy"] or bool(earlier.get("initial_accuracy"))
+    return values
+
+
+def _without_label(request: Mapping[str, Any]) -> dict[str, Any]:
+    method = request["method"]
+    return {**request, "method": None if method is None else {**method, "label": None}}
 
 
 def check_no_unfinished_run(recipe: Recipe, out: Path) -> None:
