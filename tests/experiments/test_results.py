@@ -84,7 +84,7 @@ def test_results_are_found_in_an_experiment_or_in_one_run(tmp_path: Path) -> Non
 def test_an_archive_has_everything_but_what_is_large(tmp_path: Path) -> None:
     results = [make_result("wa"), *transported_results()]
     path = tmp_path / "new" / "all.json"
-    Archive.of(results).save(path)
+    Archive.of([*results, *results]).save(path)  # each is kept once
     found = find_results(path)
     large = {"confusion": True, "steps": {"__all__": {"transport"}}}
     assert [one.model_dump(exclude=large) for one in found] == [one.model_dump(exclude=large) for one in results]

@@ -170,8 +170,11 @@ class Archive(_Record):
 
     @classmethod
     def of(cls, results: Sequence[Result]) -> Archive:
-        """An archive of results."""
-        return cls(runs=[_without_large_parts(result) for result in results])
+        """An archive of results. A run that is in there twice, with the same times of training, is kept once."""
+        runs: dict[str, Result] = {}
+        for run in map(_without_large_parts, results):
+            runs.setdefault(run.model_dump_json(exclude={"environment"}), run)
+        return cls(runs=list(runs.values()))
 
     def save(self, path: Path) -> None:
         """Write the archive as JSON, with a line for each run. A reader sees all of it or nothing."""
