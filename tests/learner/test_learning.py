@@ -201,7 +201,7 @@ class TestImages:
         with pytest.raises(DataError, match="some by whole numbers"):
             learned(first, LabelledImages(data.images, data.labels, (7, 8)), QUICK)
         long = LabelledImages(data.images, data.labels, ("a", "b" * (LONGEST_NAME + 1)))
-        with pytest.raises(DataError, match="a name of 1,001 letters"):
+        with pytest.raises(DataError, match="a name of 1,001 characters"):
             learned(first, long, QUICK)
 
 

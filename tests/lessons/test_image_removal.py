@@ -207,5 +207,5 @@ def test_a_folder_that_is_no_model_gets_no_lock(tmp_path: Path) -> None:
 
 def test_two_images_with_similar_ids(beginner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_removal, "_ID", re.compile(""))  # so that an id without letters is tried
-    with pytest.raises(ConfigError, match=r"12 images have ids that begin like this\. Give more letters"):
+    with pytest.raises(ConfigError, match=r"12 images have ids that begin like this\. Give more characters"):
         remove_images(beginner, [""])
