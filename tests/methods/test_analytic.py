@@ -177,9 +177,7 @@ def test_the_sums_stay_in_float64_wherever_the_weights_go() -> None:
 
 def test_the_power_never_changes() -> None:
     clf = learned(TASKS[:1]).set_params(method={"name": "analytic", "power": 1.0})
-    with pytest.raises(
-        ConfigError, match=r"method\.power: the sums of this model are of features to the power 0\.5"
-    ):
+    with pytest.raises(ConfigError, match=r"method\.power: the sums of this model are of features to the power 0\.5"):
         clf.learn(TASKS[1])
 
 
