@@ -110,6 +110,8 @@ class TestReproduce:
         assert (adopted.recipe["name"], adopted.label, adopted.folder) == ("digits-2", "COIL", "COIL-seed1")
         assert [one["label"] for one in adopted.recipe["methods"]] == ["COIL"]
         assert adopted.curve == find_results(Path("here"))[0].curve
+        code, printed = cotransport("reproduce", "table1", "--methods", "COIL", "--out", "there")
+        assert (code, printed.count("nothing is left to run")) == (0, 1)  # the other recipe is run
 
     def test_results_with_other_settings_are_run_again(self, cotransport: Command) -> None:
         words = ["reproduce", "table1", "--methods", "COIL", "--out"]

@@ -9,19 +9,14 @@ from cotransport.report.paper_tables import contents_of, short_titles
 from tests.report.paper import TABLE, before_training, some_streams
 from tests.report.results import RECIPE, make_result
 
+HEADINGS = ["Method", "2 tasks", "2 tasks, paper", "10 tasks", "10 tasks, paper", "10 tasks, survey"]
+
 
 class TestTable:
     def test_methods_by_streams_with_published_numbers(self) -> None:
         contents = contents_of(some_streams(), TABLE)
         (table,) = contents.tables
-        assert table.headings == [
-            "Method",
-            "2 tasks",
-            "2 tasks, paper",
-            "10 tasks",
-            "10 tasks, paper",
-            "10 tasks, survey",
-        ]
+        assert table.headings == HEADINGS
         assert table.rows == [  # in the order of the recipe, with the methods of the paper that were not run
             ["Finetune", "30.0", "56.34", "30.0", "25.81", "26.3"],
             ["iCaRL", "–", "66.05", "–", "61.74", "64.4"],
@@ -76,14 +71,7 @@ class TestTable:
 
     def test_published_streams_that_were_not_run_have_dashes(self) -> None:
         table = contents_of(some_streams()[:1], TABLE).tables[0]
-        assert table.headings == [
-            "Method",
-            "2 tasks",
-            "2 tasks, paper",
-            "10 tasks",
-            "10 tasks, paper",
-            "10 tasks, survey",
-        ]
+        assert table.headings == HEADINGS
         assert ["COIL", "62.0", "69.64", "–", "65.48", "60.27"] in table.rows
 
     def test_streams_have_the_order_of_the_recipes(self) -> None:

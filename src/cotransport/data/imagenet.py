@@ -107,7 +107,8 @@ def imagenet_source(settings: Data, folder: Path) -> ImageNet | None:
     for images in (folder, folder / KAGGLE):
         found = subfolders(images / "train")
         packed = sorted(path for path in (images / "train").glob("n*.tar") if re.fullmatch(SYNSET, path.stem))
-        left = next((path for path in packed if path.with_suffix("") not in found), None)
+        unpacked = set(found)
+        left = next((path for path in packed if path.with_suffix("") not in unpacked), None)
         if left is not None:
             raise DataError(
                 f"{left}: a synset that is not unpacked. Unpack each archive in train/ into a folder of its name, "

@@ -146,7 +146,8 @@ def adopt(recipe: Recipe, results: Sequence[Result], out: Path) -> None:
             continue
         for result in sorted(results, key=lambda result: result.label != one.label):  # those of the same label first
             own_recipe = _as_run_with(recipe, result)
-            wanted = _request(own_recipe, one.label)
+            measures_more = {"initial_accuracy": recipe.initial_accuracy or bool(result.recipe.get("initial_accuracy"))}
+            wanted = _request({**own_recipe, **measures_more}, one.label)
             request = with_new_settings(_request(result.recipe, result.label))
             if result.seed == one.seed and not jobs.differences(_without_label(wanted), _without_label(request)):
                 with storage_errors(folder):
@@ -156,12 +157,11 @@ def adopt(recipe: Recipe, results: Sequence[Result], out: Path) -> None:
 
 
 def _as_run_with(recipe: Recipe, result: Result) -> dict[str, Any]:
-    """A recipe with what it leaves open as in a result: augmentation that suits the data, device, further measures."""
+    """A recipe with what it leaves open as in a result: augmentation that suits the data, and the device."""
     values, earlier = recipe.model_dump(mode="json"), result.recipe
     chosen = recipe.augmentation.model_dump(mode="json", exclude_unset=True) if recipe.augmentation else {}
     values["augmentation"] = {**earlier.get("augmentation", {}), **chosen}
     values["device"] = earlier.get("device", values["device"])
-    values["initial_accuracy"] = values["initial_accuracy"] or bool(earlier.get("initial_accuracy"))
     return values
 
 
