@@ -7,8 +7,9 @@ all of them, and a test checks that they agree with the archives. NAME is one of
 - `ARCHIVE against LABEL`: every other method's paired differences to one method.
 - `LABEL on ARCHIVE, ARCHIVE, ...`: one method on several streams, with the paper's average beside it.
 - `LABEL against LABEL on ARCHIVE (WORDS), ...`: one method's paired differences to another in several settings.
-- `reproduce NAME`: a table of the paper, from the archives named after its fast recipes. What has no archive yet is a
-  dash if the paper has a number for it, and is left out otherwise.
+- `reproduce NAME`: a table of the paper, from the archived runs of its fast recipes, as `cotransport reproduce NAME
+  --fast --from results --no-run` writes it. What was not run is a dash if the paper has a number for it, and is left
+  out otherwise.
 - `soak`: what `make soak` has tried, from `docs/soak.json`.
 """
 
@@ -24,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from cotransport.experiments.published import PAPER, published
-from cotransport.experiments.reproductions import FAST, REPRODUCTIONS
+from cotransport.experiments.reproductions import REPRODUCTIONS, recipes_of
 from cotransport.experiments.results import Result, find_results
+from cotransport.experiments.run import adopted
 from cotransport.report.aggregate import summarise
 from cotransport.report.comparison import compare
 from cotransport.report.estimates import Estimate
@@ -96,12 +98,12 @@ def table(name: str) -> str:
 
 def reproduction(name: str) -> str:
     """A table of the paper with its notes, followed by where its numbers come from."""
-    known = REPRODUCTIONS[name]
-    paths = [ROOT / "results" / f"{recipe}{FAST}.json" for recipe in known.recipes]
-    results = [result for path in paths if path.exists() for result in find_results(path)]
+    measured = find_results(ROOT / "results")
+    seeds = sorted({result.seed for result in measured})
+    results = [found for recipe in recipes_of(name, fast=True, seeds=seeds) for found in adopted(recipe, measured)]
     if not results:
         return "\nNot measured yet.\n\n"
-    lines = markdown(contents_of(summarise(results), known)).splitlines()
+    lines = markdown(contents_of(summarise(results), REPRODUCTIONS[name])).splitlines()
     wrapped = [
         part for line in lines for part in ([line] if line.startswith("|") else textwrap.wrap(line, WIDTH) or [""])
     ]

@@ -137,23 +137,34 @@ def _open(recipe: Recipe) -> tuple[Recipe, Source, Split]:
 def adopt(recipe: Recipe, results: Sequence[Result], out: Path) -> None:
     """Save those results into `out` that are runs of the recipe, as if they had been run there. No image is read.
 
-    A result is used if its seed and all settings that affect it are the recipe's. It gets the recipe's label and name,
-    and may have measured more than the recipe asks for. Runs that were started in `out` are left as they are.
+    Runs that were started in `out` are left as they are.
     """
+    for result in adopted(recipe, results):
+        folder = out / result.folder
+        if not (folder / RESULT).exists() and not (folder / UNFINISHED / jobs.JOB).exists():
+            with storage_errors(folder):
+                make_folder(folder)
+            result.save(folder)
+
+
+def adopted(recipe: Recipe, results: Sequence[Result]) -> list[Result]:
+    """Those results that are runs of the recipe, with its labels and its name.
+
+    A result is a run of the recipe if its seed and all settings that affect it are the recipe's. It may have measured
+    more than the recipe asks for.
+    """
+    found = []
     for one in runs_of(recipe):
-        folder = out / one.folder
-        if (folder / RESULT).exists() or (folder / UNFINISHED / jobs.JOB).exists():
-            continue
-        for result in sorted(results, key=lambda result: result.label != one.label):  # those of the same label first
+        candidates = [result for result in results if result.seed == one.seed]
+        for result in sorted(candidates, key=lambda result: result.label != one.label):  # those of the same label first
             own_recipe = _as_run_with(recipe, result)
             measures_more = {"initial_accuracy": recipe.initial_accuracy or bool(result.recipe.get("initial_accuracy"))}
             wanted = _request({**own_recipe, **measures_more}, one.label)
             request = with_new_settings(_request(result.recipe, result.label))
-            if result.seed == one.seed and not jobs.differences(_without_label(wanted), _without_label(request)):
-                with storage_errors(folder):
-                    make_folder(folder)
-                result.model_copy(update={"label": one.label, "recipe": own_recipe}).save(folder)
+            if not jobs.differences(_without_label(wanted), _without_label(request)):
+                found.append(result.model_copy(update={"label": one.label, "recipe": own_recipe}))
                 break
+    return found
 
 
 def _as_run_with(recipe: Recipe, result: Result) -> dict[str, Any]:
