@@ -109,7 +109,9 @@ class TestReproduce:
         (adopted,) = find_results(Path("there"))
         assert (adopted.recipe["name"], adopted.label, adopted.folder) == ("digits-2", "COIL", "COIL-seed1")
         assert [one["label"] for one in adopted.recipe["methods"]] == ["COIL"]
-        assert adopted.curve == find_results(Path("here"))[0].curve
+        (own,) = find_results(Path("here"))
+        assert adopted.curve == own.curve
+        assert [step.initial is None for step in (own.steps[-1], adopted.steps[-1])] == [False, True]  # not asked for
         code, printed = cotransport("reproduce", "table1", "--methods", "COIL", "--out", "there")
         assert (code, printed.count("nothing is left to run")) == (0, 1)  # the other recipe is run
 

@@ -150,8 +150,8 @@ def adopt(recipe: Recipe, results: Sequence[Result], out: Path) -> None:
 def adopted(recipe: Recipe, results: Sequence[Result]) -> list[Result]:
     """Those results that are runs of the recipe, with its labels and its name.
 
-    A result is a run of the recipe if its seed and all settings that affect it are the recipe's. It may have measured
-    more than the recipe asks for.
+    A result is a run of the recipe if its seed and all settings that affect it are the recipe's. If it has the accuracy
+    before training and the recipe does not ask for it, the accuracy is left out.
     """
     found = []
     for one in runs_of(recipe):
@@ -162,7 +162,10 @@ def adopted(recipe: Recipe, results: Sequence[Result]) -> list[Result]:
             wanted = _request({**own_recipe, **measures_more}, one.label)
             request = with_new_settings(_request(result.recipe, result.label))
             if not jobs.differences(_without_label(wanted), _without_label(request)):
-                found.append(result.model_copy(update={"label": one.label, "recipe": own_recipe}))
+                steps = result.steps
+                if not recipe.initial_accuracy:
+                    steps = [step.model_copy(update={"initial": None}) for step in steps]
+                found.append(result.model_copy(update={"label": one.label, "recipe": own_recipe, "steps": steps}))
                 break
     return found
 
