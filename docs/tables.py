@@ -24,10 +24,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from cotransport.experiments.adoption import adopted
 from cotransport.experiments.published import PAPER, published
 from cotransport.experiments.reproductions import REPRODUCTIONS, recipes_of
 from cotransport.experiments.results import Result, find_results
-from cotransport.experiments.run import adopted
 from cotransport.report.aggregate import summarise
 from cotransport.report.comparison import compare
 from cotransport.report.estimates import Estimate

@@ -149,12 +149,13 @@ def run_as_job(recipe: Recipe, folder: Path, run: str) -> None:
     from cotransport.engines.job import progress_file
     from cotransport.engines.progress import ProgressFile
     from cotransport.experiments import run as experiment
+    from cotransport.experiments.run_folders import wait_until_free
     from cotransport.loggers import loggers_for
 
     loggers = loggers_for(recipe.logging)
     with listening() as listener:
         # an earlier process of this job may still be saving its state
-        experiment.wait_until_free(folder / run, SECONDS_FOR_EARLIER)
+        wait_until_free(folder / run, SECONDS_FOR_EARLIER)
         progress = ProgressFile(listener, progress_file(folder, run))
         experiment.run(recipe, folder, resume=True, only=run, listener=progress, callbacks=loggers)
 

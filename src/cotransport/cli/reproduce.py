@@ -113,12 +113,12 @@ def _draw_boundary(recipe: Recipe, title: str, folder: Path) -> None:
 
 
 def _adopt(recipes: Sequence[Recipe], places: Sequence[Path], folder: Path) -> None:
-    from cotransport.experiments import run as experiment
+    from cotransport.experiments.adoption import adopt
     from cotransport.experiments.results import find_results
 
     results = find_results(*places)
     for recipe in recipes:
-        experiment.adopt(recipe, results, folder / recipe.name)
+        adopt(recipe, results, folder / recipe.name)
 
 
 def _write(name: str, results: Sequence[Result], folder: Path) -> list[Path]:
@@ -141,11 +141,12 @@ def _run(
 ) -> None:
     from cotransport.experiments import run as experiment
     from cotransport.experiments.results import with_other_results
+    from cotransport.experiments.run_folders import check_no_unfinished_run
     from cotransport.loggers import loggers_for
 
     if not (resume or overwrite):
         for recipe in recipes:  # before hours of training
-            experiment.check_no_unfinished_run(recipe, folder / recipe.name)
+            check_no_unfinished_run(recipe, folder / recipe.name)
     results: list[Result] = []
     if parallel is not None:
         work = [(recipe, folder / recipe.name) for recipe in recipes]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -29,32 +28,22 @@ from cotransport.experiments.preparation import (
     runs_of,
     with_augmentation,
 )
-from cotransport.experiments.recipe import Recipe, with_new_settings
-from cotransport.experiments.results import MANY_CLASSES, RESULT, Result, TaskResult
+from cotransport.experiments.recipe import Recipe
+from cotransport.experiments.results import MANY_CLASSES, Result, TaskResult
+from cotransport.experiments.run_folders import RESTART, STATE, UNFINISHED, prepare_folders, resume_or_start
 from cotransport.experiments.stream import Split, Task, TaskStream, split_classes
-from cotransport.jobs import Job, JobRecord, TrainingRecord
+from cotransport.jobs import Job
 from cotransport.learner.learning import learned
 from cotransport.learner.prediction import Predictor
 from cotransport.learner.settings import LearnerSettings
 from cotransport.learner.snapshots import restored, snapshot_of
 from cotransport.learner.state import State
-from cotransport.model.folder import ModelFolder
 from cotransport.model.store import ModelStore
 from cotransport.settings.safe_yaml import yaml_text
-from cotransport.system.files import make_folder, storage_errors
 from cotransport.training.feature_cache import FeatureCache
 from cotransport.training.listener import Listener, NullListener
 from cotransport.training.processes import processes_for
 from cotransport.training.progress import ProgressListener, TrainingProgress
-
-UNFINISHED = "unfinished"
-"""Folder in the folder of an unfinished run: its `job.json`, its checkpoints and the state after the last task."""
-STATE = "state"
-"""Model folder, within UNFINISHED, of the state after the last finished task."""
-WITHOUT_EFFECT = ("name", "description", "device", "logging", "follow", "methods", "seeds")
-"""Parts of a recipe that are not compared when a run is kept or resumed. Its own method is compared by itself."""
-RESTART = "Start it again with --overwrite"
-_Trainings: TypeAlias = dict[int, TrainingRecord]
 
 
 def run(
@@ -82,7 +71,7 @@ def run(
     if not runs:
         raise RunError(f"{only}: not a run of the recipe {recipe.name}")
     results, followed = processes.decide_once(
-        lambda: _prepare_folders(recipe, runs, len(split), out, resume=resume, overwrite=overwrite)
+        lambda: prepare_folders(recipe, runs, len(split), out, resume=resume, overwrite=overwrite)
     )
     pending = [one for one in runs if one.folder not in results]
     listener.planned(len(pending), [one.folder for one in runs if one.folder in results])
@@ -97,7 +86,7 @@ def run(
         images = fingerprint(stream.data, listener.reading)
         records = processes.decide_once(
             lambda: {
-                one.folder: _resume_or_start(recipe, one, out, images, followed.get(one.folder, {})) for one in pending
+                one.folder: resume_or_start(recipe, one, out, images, followed.get(one.folder, {})) for one in pending
             }
         )
         features = FeatureCache(recipe.prediction.view) if recipe.freeze_backbone else None  # for all runs
@@ -114,15 +103,8 @@ def pending(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool 
     """The runs that are not finished. Recipe and folders are checked as in `run`, and overwritten runs are removed."""
     recipe, _, split = _open(recipe)
     runs = runs_of(recipe)
-    finished, _ = _prepare_folders(recipe, runs, len(split), out, resume=resume, overwrite=overwrite)
+    finished, _ = prepare_folders(recipe, runs, len(split), out, resume=resume, overwrite=overwrite)
     return [one for one in runs if one.folder not in finished]
-
-
-def wait_until_free(folder: Path, seconds: float) -> None:
-    """Wait at most this long while another process works on a run."""
-    end = time.monotonic() + seconds
-    while ModelFolder(folder / UNFINISHED / STATE).is_locked and time.monotonic() < end:
-        time.sleep(0.5)
 
 
 def _open(recipe: Recipe) -> tuple[Recipe, Source, Split]:
@@ -132,130 +114,6 @@ def _open(recipe: Recipe) -> tuple[Recipe, Source, Split]:
     split = split_classes(source.classes, recipe.stream)
     check_memory(recipe, sum(map(len, split)))
     return recipe, source, split
-
-
-def adopt(recipe: Recipe, results: Sequence[Result], out: Path) -> None:
-    """Save those results into `out` that are runs of the recipe, as if they had been run there. No image is read.
-
-    Runs that were started in `out` are left as they are.
-    """
-    for result in adopted(recipe, results):
-        folder = out / result.folder
-        if not (folder / RESULT).exists() and not (folder / UNFINISHED / jobs.JOB).exists():
-            with storage_errors(folder):
-                make_folder(folder)
-            result.save(folder)
-
-
-def adopted(recipe: Recipe, results: Sequence[Result]) -> list[Result]:
-    """Those results that are runs of the recipe, with its labels and its name.
-
-    A result is a run of the recipe if its seed and all settings that affect it are the recipe's. If it has the accuracy
-    before training and the recipe does not ask for it, the accuracy is left out.
-    """
-    found = []
-    for one in runs_of(recipe):
-        candidates = [result for result in results if result.seed == one.seed]
-        for result in sorted(candidates, key=lambda result: result.label != one.label):  # those of the same label first
-            own_recipe = _as_run_with(recipe, result)
-            measures_more = {"initial_accuracy": recipe.initial_accuracy or bool(result.recipe.get("initial_accuracy"))}
-            wanted = _request({**own_recipe, **measures_more}, one.label)
-            request = with_new_settings(_request(result.recipe, result.label))
-            if not jobs.differences(_without_label(wanted), _without_label(request)):
-                steps = result.steps
-                if not recipe.initial_accuracy:
-                    steps = [step.model_copy(update={"initial": None}) for step in steps]
-                found.append(result.model_copy(update={"label": one.label, "recipe": own_recipe, "steps": steps}))
-                break
-    return found
-
-
-def _as_run_with(recipe: Recipe, result: Result) -> dict[str, Any]:
-    """A recipe with what it leaves open as in a result: augmentation that suits the data, and the device."""
-    values, earlier = recipe.model_dump(mode="json"), result.recipe
-    chosen = recipe.augmentation.model_dump(mode="json", exclude_unset=True) if recipe.augmentation else {}
-    values["augmentation"] = {**earlier.get("augmentation", {}), **chosen}
-    values["device"] = earlier.get("device", values["device"])
-    return values
-
-
-def _without_label(request: Mapping[str, Any]) -> dict[str, Any]:
-    method = request["method"]
-    return {**request, "method": None if method is None else {**method, "label": None}}
-
-
-def check_no_unfinished_run(recipe: Recipe, out: Path) -> None:
-    """Raise an error if one of a recipe's runs was started in this folder and not finished."""
-    for one in runs_of(recipe):
-        folder = out / one.folder
-        if (folder / UNFINISHED / jobs.JOB).exists() and not (folder / RESULT).exists():
-            raise _unfinished_error(folder)
-
-
-def _unfinished_error(folder: Path) -> RunError:
-    return RunError(f"{folder}: an unfinished run. Resume it with --resume, or start it again with --overwrite")
-
-
-def _prepare_folders(
-    recipe: Recipe, runs: list[Run], tasks: int, out: Path, *, resume: bool, overwrite: bool
-) -> tuple[dict[str, Result], dict[str, _Trainings]]:
-    """The results of finished runs, and the epochs that the others follow, both by folder.
-
-    Overwritten runs are removed once everything has been checked and read: a run may follow itself.
-    """
-    finished: dict[str, Result] = {}
-    followed: dict[str, _Trainings] = {}
-    overwritten: list[Path] = []
-    for one in runs:
-        folder = out / one.folder
-        _check_not_running(folder)
-        is_finished, is_started = (folder / RESULT).exists(), (folder / UNFINISHED / jobs.JOB).exists()
-        if folder.exists() and not folder.is_dir():
-            raise RunError(f"{folder}: a file is in the way of a run's folder. Move it, or choose another --out")
-        if overwrite and (is_finished or is_started):
-            overwritten.append(folder)
-        elif is_finished:
-            result = Result.load(folder / RESULT)
-            _check_request(recipe, one, _request(result.recipe, one.label), folder)
-            jobs.remove_job(folder / UNFINISHED)  # the process was killed between the result and the removal
-            finished[one.folder] = result
-            continue
-        elif is_started and not resume:
-            raise _unfinished_error(folder)
-        elif is_started:
-            _check_request(recipe, one, _stored_record(folder).request, folder)
-            continue  # its own record says what it follows
-        followed[one.folder] = _followed_trainings(recipe, one, tasks)
-    for folder in overwritten:
-        shutil.rmtree(folder)
-    try:
-        make_folder(out)
-    except OSError as error:
-        raise RunError(f"{out}: cannot be made ({error.strerror}). Choose another --out") from None
-    return finished, followed
-
-
-def _resume_or_start(recipe: Recipe, one: Run, out: Path, images: str, followed: _Trainings) -> JobRecord:
-    """The record of a run that was started before, or a new one."""
-    folder = out / one.folder
-    if (folder / UNFINISHED / jobs.JOB).exists():
-        record = _stored_record(folder)
-        if record.fingerprint != images:
-            raise RunError(
-                f"{folder}: the images have changed since this run was started. Put them back and use --resume, or "
-                "start it again with --overwrite"
-            )
-        return record
-    _check_not_running(folder)  # it may have started while the images were read
-    jobs.remove_job(folder / UNFINISHED)
-    with storage_errors(folder):
-        make_folder(folder)
-    return JobRecord(
-        request=_request(recipe.model_dump(mode="json"), one.label),
-        data=recipe.data.source,
-        fingerprint=images,
-        trainings=followed,
-    )
 
 
 def _finish(
@@ -453,53 +311,3 @@ def _trained_weights(state: State, recipe: Recipe) -> int:
     if recipe.freeze_backbone:
         return sum(weight.numel() for weight in state.network.head.parameters())
     return state.network.trained_weights
-
-
-def _request(recipe: Mapping[str, Any], label: str) -> dict[str, Any]:
-    """The parts of a recipe that one run's result depends on."""
-    found = [method for method in recipe.get("methods", []) if (method.get("label") or method.get("name")) == label]
-    request = {key: value for key, value in recipe.items() if key not in WITHOUT_EFFECT}
-    return request | {"method": found[0] if found else None}
-
-
-def _check_request(recipe: Recipe, one: Run, earlier: Mapping[str, Any], folder: Path) -> None:
-    """Raise an error if an earlier run in a folder does not fit the recipe."""
-    wanted = _request(recipe.model_dump(mode="json"), one.label)
-    names = jobs.differences(wanted, with_new_settings(earlier))
-    if names:
-        raise jobs.difference_error(
-            RunError, folder, "has a run of another recipe", names, hint="Choose another --out, or use --overwrite"
-        )
-
-
-def _check_not_running(folder: Path) -> None:
-    """Raise an error if another process is working on a run."""
-    if ModelFolder(folder / UNFINISHED / STATE).is_locked:
-        raise RunError(f"{folder}: another process is running it. Wait until it is done, or choose another --out")
-
-
-def _stored_record(folder: Path) -> JobRecord:
-    try:
-        record = jobs.read_record(folder / UNFINISHED)
-    except ValueError as error:
-        raise RunError(f"{folder / UNFINISHED / jobs.JOB}: damaged ({error}). {RESTART}") from None
-    assert record is not None
-    return record
-
-
-def _followed_trainings(recipe: Recipe, one: Run, tasks: int) -> _Trainings:
-    """The epochs of each task in the run that this one follows; empty if it follows none."""
-    if recipe.follow is None:
-        return {}
-    if recipe.schedule.enough is not None:  # the schedule depends on the planned epochs, which no result records
-        raise RunError("follow: a training that ends early cannot be followed. Set schedule.enough to null")
-    path = Path(recipe.follow) / one.folder / RESULT
-    if not path.exists():
-        raise RunError(
-            f"{path}: not there. Set follow to the --out folder of a finished experiment with the same methods and "
-            "seeds"
-        )
-    epochs = [step.epochs or 1 for step in Result.load(path).steps]
-    if len(epochs) != tasks:
-        raise RunError(f"{path}: it has {len(epochs)} tasks, but this experiment has {tasks}. Follow another run")
-    return {task: TrainingRecord(epochs=number) for task, number in enumerate(epochs)}
