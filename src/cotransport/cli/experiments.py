@@ -124,15 +124,17 @@ def run(
 @app.command()
 def recipes() -> None:
     """List the bundled recipes by topic."""
-    from cotransport.experiments.bundled import bundled_groups
+    from cotransport.experiments.bundled import FAST, bundled_groups
 
-    name_column = Column("recipe", no_wrap=True)  # to be copied whole
-    table = Table(name_column, "what it runs", "time", box=None, header_style="bold")
-    for title, group in bundled_groups().items():
-        table.add_row(f"[bold]{title}[/]")
+    groups = bundled_groups()
+    width = max(len(name) for group in groups.values() for name in group)
+    for title, group in groups.items():
+        out.print(f"[bold]{title}[/]")
+        table = Table(Column(no_wrap=True, width=width), box=None, show_header=False)  # names are copied whole
         for name, summary in group.items():
-            table.add_row(f"  {name}", *summary)
-    out.print(table)
+            is_fast_version = name.endswith(FAST) and group[name.removesuffix(FAST)].shows == summary.shows
+            table.add_row(name, "the same, fast" if is_fast_version else summary.shows, summary.takes)
+        out.print(table)
     out.print(
         "Recipes that have a -fast version, and those on ImageNet, use the paper's network and schedule. Times are for "
         "one seed on one thread unless stated otherwise; those of the paper's schedule are estimates",

@@ -180,8 +180,8 @@ def _run(
 
 
 def _list() -> None:
-    from cotransport.experiments.bundled import bundled_recipes
-    from cotransport.experiments.reproductions import FAST, REPRODUCTIONS
+    from cotransport.experiments.bundled import FAST, bundled_recipes
+    from cotransport.experiments.reproductions import REPRODUCTIONS
 
     known = bundled_recipes()
     table = Table("name", "what it shows", "recipes", "--fast", box=None, header_style="bold")

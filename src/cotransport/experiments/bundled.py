@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from cotransport.settings.safe_yaml import parse_yaml
 
+FAST = "-fast"
+"""Ending of recipes that are made for a laptop."""
 GROUPS = {
     "First steps": r"digits.*",
     "CIFAR-100 in equal tasks": r"cifar100-b0-.*",

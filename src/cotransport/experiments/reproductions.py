@@ -6,12 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cotransport.errors import ConfigError
-from cotransport.experiments.bundled import bundled_recipes
+from cotransport.experiments.bundled import FAST, bundled_recipes
 from cotransport.experiments.recipe import Recipe, label_of, load_recipe
 from cotransport.methods import Method
-
-FAST = "-fast"
-"""Ending of recipes that are made for a laptop."""
 
 
 @dataclass(frozen=True)

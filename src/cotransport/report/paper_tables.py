@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotransport.experiments.bundled import bundled_recipes
+from cotransport.experiments.bundled import FAST, bundled_recipes
 from cotransport.experiments.published import PAPER, PAPER_ORACLE, SURVEY, published
 from cotransport.experiments.recipe import label_of, load_recipe
-from cotransport.experiments.reproductions import FAST, Reproduction
+from cotransport.experiments.reproductions import Reproduction
 from cotransport.report.estimates import Line
 from cotransport.report.recipes import augmentation_name, data_set_name, method_settings, setting
 from cotransport.report.summaries import CANDIDATES, Candidates, MethodSummary, StreamSummary, in_recipe_order
