@@ -193,7 +193,7 @@ def _read(path: Path, name: str) -> dict[str, Any]:
     except FileNotFoundError:
         known = bundled_recipes()
         hint = f"{nearest(name, known)} Bundled: {', '.join(known)}"
-        raise ConfigError(f"{name}: no such file, and no bundled recipe has that name{hint}") from None
+        raise ConfigError(f"{path}: no such file, and no bundled recipe has that name{hint}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read ({error})") from None
     except ValueError as error:
