@@ -126,6 +126,22 @@ def test_the_objective_is_the_cross_entropy_of_all_images(loss: Loss) -> None:
         torch.testing.assert_close(objective(batch, output, Moment(1, 2, 0, 1)), expected)
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_method_may_have_its_own_softmax(shared: bool) -> None:
+    loss = Loss(balanced_softmax=shared, label_smoothing=0.1)
+    assert Plain().loss_settings(loss) is loss
+    assert Plain(balanced_softmax=shared).loss_settings(loss) == loss
+    own = {"name": "replay", "balanced_softmax": not shared}
+    clfs = (
+        classifier(own, loss={"balanced_softmax": shared}),
+        classifier("replay", loss={"balanced_softmax": not shared}),
+        classifier("replay", loss={"balanced_softmax": shared}),
+    )
+    weights = [clf.learn(blobs(2, 8)).learn(blobs(2, 4, first=2)).state_.network.head.weight for clf in clfs]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
 def test_learning_is_one_training_on_new_images_and_exemplars(monkeypatch: pytest.MonkeyPatch) -> None:
     network, data = second_task(three_classes("replay"))
     assert data.memory is not None

@@ -14,7 +14,7 @@ from cotransport.methods.coil import Coil, CoilTuned
 from cotransport.settings.validation import descriptions
 from tests.helpers import run_python
 
-OWN: dict[str, object] = {"label": None, "predict_with": "head"}
+OWN: dict[str, object] = {"label": None, "predict_with": "head", "balanced_softmax": None}
 MAPPING: dict[str, object] = {"reg": 0.45, "centres": "unit"}
 REHEARSAL: dict[str, object] = {"temperature": 2.0, "distil_over": "old", "combine": "convex", "kd_weight": None}
 RETROSPECTION: dict[str, object] = {
@@ -94,7 +94,10 @@ def test_a_method_from_its_name_or_settings_or_itself() -> None:
         ({"name": "wa", "rt_weight": -1}, r"method \(wa\): rt_weight: .*greater than or equal to 0.*got -1"),
         ({"name": "coil", "combine": "convx"}, r"method \(coil\): combine: 'convx' .* did you mean 'convex'\?"),
         ({"name": "coil", "kd_weight": 2}, r"method \(coil\): kd_weight: above 1 .*combine: additive"),
-        ({"name": "replay", "rt_weight": 1}, r"method \(replay\): rt_weight: unknown key.* Allowed here: label, pred"),
+        (
+            {"name": "replay", "rt_weight": 1},
+            r"method \(replay\): rt_weight: unknown key.* Allowed here: balanced_softmax, ",
+        ),
     ],
 )
 def test_wrong_methods_and_settings_are_named(value: object, message: str) -> None:
@@ -125,6 +128,7 @@ OTHER_VALUES: dict[str, object] = {
     "shrinkage": 0.2,
     "label": "mine",
     "predict_with": "head",
+    "balanced_softmax": False,
     "reg": 0.1,
     "centres": "raw",
     "temperature": 1.0,
@@ -178,6 +182,7 @@ def test_a_key_belongs_to_one_part_only(name: str) -> None:
 def test_models_of_format_1_keep_their_keys(model: Path) -> None:
     """Keys that were added later have their defaults, which do what the method did before."""
     stored = json.loads(model.read_text())["settings"]["method"]
-    added = {"rt_scale": "head", "rt_share": "one"} if "rt_weight" in stored else {}
+    added: dict[str, object] = {"balanced_softmax": None}
+    added |= {"rt_scale": "head", "rt_share": "one"} if "rt_weight" in stored else {}
     added |= {"pt_source": "weights"} if "pt_length" in stored else {}
     assert make_method(stored).dumped() == added | stored

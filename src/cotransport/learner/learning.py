@@ -92,7 +92,7 @@ def _next_state(
         _check_exemplars(method, settings.memory, memory, data)
     trainer = _trainer(settings, task, fresh=before is None or method.from_scratch, control=control)
     exemplars = memory.labelled(data.classes) if _uses_exemplars(settings) else None
-    task_data = TaskData(data, exemplars, len(known), new, settings.loss)
+    task_data = TaskData(data, exemplars, len(known), new, method.loss_settings(settings.loss))
 
     network = _grown_network(before, settings, task_data, task)
     if trainer.processes.count > 1:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import field_validator
 
 from cotransport.settings.inline import InlineSections
-from cotransport.settings.sections import Budget, HeadSettings
+from cotransport.settings.sections import Budget, HeadSettings, Loss
 from cotransport.settings.validation import Settings
 
 if TYPE_CHECKING:
@@ -52,6 +52,9 @@ class Method(InlineSections):
     """The name in results and figures; by default the method's own name."""
     predict_with: Literal["head", "ncm"] = "head"
     """Which prediction counts: the trained head, or the nearest class mean."""
+    balanced_softmax: bool | None = None
+    """Whether the cross-entropy of this method has class-balanced softmax; by default as `loss.balanced_softmax` says.
+    A method that corrects the bias towards new classes after training, such as WA, may do better without it."""
 
     @field_validator("label")
     @classmethod
@@ -81,6 +84,12 @@ class Method(InlineSections):
     def budget(self, budget: Budget) -> Budget | None:
         """The memory that this method uses, given the allowed memory; None if it keeps every image."""
         return budget
+
+    def loss_settings(self, loss: Loss) -> Loss:
+        """The settings of this method's cross-entropy, given those that all methods share."""
+        if self.balanced_softmax is None:
+            return loss
+        return loss.model_copy(update={"balanced_softmax": self.balanced_softmax})
 
     def make_head(self, dimension: int, settings: HeadSettings) -> Head:
         """The head of a new network, without classes yet."""
