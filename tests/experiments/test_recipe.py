@@ -44,6 +44,20 @@ def test_chosen_methods_keep_the_recipes_settings(tmp_path: Path) -> None:
     assert plain == make_method("wa")
 
 
+def test_a_recipe_changes_the_settings_of_some_methods(tmp_path: Path) -> None:
+    """A mapping in place of the list names methods of the recipe that it extends."""
+    sharp = {"name": "coil", "label": "reg 0.1", "reg": 0.1}
+    written(tmp_path, MINIMAL | {"methods": ["replay", {"name": "wa", "rt_weight": 2}, sharp]})
+    later = tmp_path / "later.yaml"
+    later.write_text("extends: mine.yaml\nmethods: {wa: {combine: ratio}, reg 0.1: {reg: 0.2}, replay: {label: CE}}\n")
+    expected = [
+        {"name": "replay", "label": "CE"},
+        {"name": "wa", "rt_weight": 2, "combine": "ratio"},
+        {"name": "coil", "label": "reg 0.1", "reg": 0.2},
+    ]
+    assert list(load_recipe(str(later)).methods) == [make_method(method) for method in expected]
+
+
 def test_a_bundled_recipe_may_be_extended(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text("extends: cifar100-b0-10-fast\nbackbone: {width: 16}\n", encoding="utf-8")
@@ -59,6 +73,8 @@ def test_a_bundled_recipe_may_be_extended(tmp_path: Path) -> None:
         ("extends: ./../{here}/loop.yaml\n", "extends itself"),
         ("extends: [digits]\n", "extends: give the name"),
         ("extends: nowhere\n", "nowhere: no such file"),
+        ("extends: digits\nmethods: {bci: {label: mine}}\n", r"loop\.yaml: methods\.bci: .*did you mean 'bic'\?"),
+        ("extends: digits\nmethods: {bic: mine}\n", r"loop\.yaml: methods\.bic: give a mapping of the settings"),
         ('extends: "\\ud800"\n', "cannot be the path of a recipe"),
         ('extends: "\\0"\n', "cannot be the path of a recipe"),
     ],

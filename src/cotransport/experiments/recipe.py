@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 from cotransport.errors import ConfigError
 from cotransport.experiments.bundled import bundled_recipes
 from cotransport.methods import Method, known_methods, make_method
-from cotransport.settings.overrides import apply_overrides, set_value
+from cotransport.settings.overrides import apply_overrides, set_value, with_changed_items
 from cotransport.settings.safe_yaml import MAX_CHARACTERS, parse_yaml
 from cotransport.settings.sections import (
     Augmentation,
@@ -173,15 +173,24 @@ def _read_extended(path: Path, name: str, extending: tuple[Path, ...] = ()) -> d
     inherited = _read_extended(base_path, base, (*extending, resolved))
     for key in ("name", "description"):
         inherited.pop(key, None)
-    return _merge(inherited, values)
+    try:
+        return _merge(inherited, values)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
 
 
 def _merge(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """A base with values merged in, section by section. Lists and single values are replaced."""
+    """A base with values merged in, section by section. Single values are replaced, and lists by lists.
+
+    A mapping in place of a list changes settings of the list's items: `methods: {wa: {combine: ratio}}`.
+    """
     merged = dict(base)
     for key, value in values.items():
         section = as_section(merged.get(key))
-        merged[key] = _merge(section, value) if isinstance(section, dict) and isinstance(value, dict) else value
+        if isinstance(section, list) and isinstance(value, dict):
+            merged[key] = with_changed_items(section, value, key)
+        else:
+            merged[key] = _merge(section, value) if isinstance(section, dict) and isinstance(value, dict) else value
     return merged
 
 

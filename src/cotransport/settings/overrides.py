@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cotransport.errors import ConfigError
@@ -69,6 +69,22 @@ def _with_named_items(value: object, before: object) -> object:
     known = {item["name"]: item for item in before if isinstance(item, dict) and names[item.get("name")] == 1}
     known |= {label: item for item in before if (label := _label(item))}
     return [copy.deepcopy(known.get(item, item)) if isinstance(item, str) else item for item in value]
+
+
+def with_changed_items(items: list[Any], changes: Mapping[Any, Any], key: str) -> list[Any]:
+    """The items of a list, some with other settings. The changes name them by label or name; `key` is the list's.
+
+    >>> with_changed_items(["replay", {"name": "wa", "rt_weight": 1}], {"wa": {"combine": "ratio"}}, "methods")
+    ['replay', {'name': 'wa', 'rt_weight': 1, 'combine': 'ratio'}]
+    """
+    changed = list(items)
+    for name, change in changes.items():
+        position = _position(changed, str(name), f"{key}.{name}")
+        if not isinstance(change, Mapping):
+            raise ConfigError(f"{key}.{name}: give a mapping of the settings to change, not {change!r}")
+        item: Any = as_section(changed[position])
+        changed[position] = {**item, **change}
+    return changed
 
 
 def _position(items: list[Any], part: str, here: str) -> int:
