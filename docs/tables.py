@@ -194,7 +194,7 @@ def mean_over_tasks(method: MethodSummary, key: str) -> Estimate:
     return Estimate.of(None if None in run else sum(run) / len(run) for run in values)
 
 
-DIFFERENCES = ("average", "last", "p over seeds", "p over seeds and tasks", "seeds")
+DIFFERENCES = ("average", "95 % interval", "last", "p over seeds", "p over seeds and tasks", "seeds")
 """Headings of a table of paired differences."""
 
 
@@ -231,6 +231,7 @@ def difference(method: MethodSummary, base: MethodSummary) -> list[str]:
     seeds = {result.seed for result in method.results} & {result.seed for result in base.results}
     return [
         found.average.signed_text,
+        found.interval.text,
         found.last.signed_text,
         probability(found.p_over_seeds),
         probability(found.p_over_tasks),

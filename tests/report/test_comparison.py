@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cotransport.report.aggregate import summarise
-from cotransport.report.comparison import Comparison, compare, signed_rank_test, t_test
+from cotransport.report.comparison import Comparison, compare, confidence_interval, signed_rank_test, t_test
 from cotransport.report.summaries import MethodSummary
 from tests.report.results import make_result
 
@@ -56,6 +56,23 @@ def test_the_t_test_of_two_differences_is_that_of_the_cauchy_distribution() -> N
     """With one degree of freedom, t is Cauchy distributed: p = 1 - 2 atan(|t|) / pi, and t = mean / (s / sqrt(2))."""
     t = 3.0 / (math.sqrt(2) / math.sqrt(2))
     assert t_test(np.array([4.0, 2.0])) == pytest.approx(1 - 2 * math.atan(t) / math.pi)
+
+
+def test_the_interval_of_two_differences_is_that_of_the_cauchy_distribution() -> None:
+    """The 97.5 % quantile of a Cauchy distribution is tan(0.475 pi); the standard error of 4 and 2 is 1."""
+    interval = confidence_interval(np.array([4.0, 2.0]))
+    half = math.tan(0.475 * math.pi)
+    assert (interval.low, interval.high) == pytest.approx((3 - half, 3 + half))
+
+
+@pytest.mark.parametrize("differences", [[1.0, 2.0, 4.5], [-0.3, -0.2, -0.2], [0.1, -0.4, 0.2, 0.6]])
+def test_an_interval_up_to_zero_belongs_to_the_p_value_of_the_test(differences: list[float]) -> None:
+    interval = confidence_interval(np.array(differences), level=1 - t_test(np.array(differences)))
+    assert min(abs(interval.low), abs(interval.high)) == pytest.approx(0, abs=1e-9)
+
+
+def test_one_seed_has_no_interval() -> None:
+    assert compared(coil={1: 70.0}, replay={1: 60.0}).interval.text == "–"
 
 
 def test_the_signed_rank_test_counts_all_signs() -> None:

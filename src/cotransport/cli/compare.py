@@ -126,25 +126,29 @@ def _show_differences(base: MethodSummary, others: list[MethodSummary]) -> None:
     from cotransport.report.comparison import compare as compared
 
     out.print(f"difference from {markup(base.name)}", style="dim", soft_wrap=True)
-    table = Table("method", "average", "last", "seeds", "", box=None, header_style="bold")
+    headings = ("average", "95 % interval", "last", "seeds", "p", "chance?")
+    table = Table("method", *headings, box=None, header_style="bold")
     for method in others:
         found = compared(method, base)
         if found is None:
-            table.add_row(markup(method.name), "", "", "0", "no seed in common")
+            table.add_row(markup(method.name), "", "", "", "0", "", "no seed in common")
             continue
         shared = {result.seed for result in method.results} & {result.seed for result in base.results}
-        verdict = _verdict(found.p_over_seeds, len(shared))
-        cells = [found.average.signed_text, found.last.signed_text, str(len(shared)), verdict]
-        table.add_row(markup(method.name), *cells)
+        differences = [found.average.signed_text, found.interval.text, found.last.signed_text]
+        table.add_row(markup(method.name), *differences, str(len(shared)), *_verdict(found.p_over_seeds, len(shared)))
     out.print(table)
-    out.print("seeds: those that both have; p: paired t-test of their average accuracies", style="dim")
+    out.print(
+        "seeds: those that both have; interval and p (paired t-test): of the difference in average accuracy",
+        style="dim",
+        soft_wrap=True,
+    )
 
 
-def _verdict(p_value: float, seeds: int) -> str:
-    """What a p-value says, in words."""
+def _verdict(p_value: float, seeds: int) -> tuple[str, str]:
+    """A p-value, and what it says of chance."""
     if seeds == 1:
-        return "one seed: cannot be tested"
+        return "", "one seed"
     if math.isnan(p_value):
-        return "the same difference with every seed"
-    shown = "p < 0.01" if p_value < 0.01 else f"p = {p_value:.2f}"
-    return f"{'unlikely to be chance' if p_value < SIGNIFICANT else 'may be chance'}, {shown}"
+        return "", "every seed the same"
+    shown = "< 0.01" if p_value < 0.01 else f"{p_value:.2f}"
+    return shown, "unlikely" if p_value < SIGNIFICANT else "perhaps"

@@ -11,6 +11,26 @@ import numpy as np
 from cotransport.metrics import Floats
 from cotransport.report.estimates import Estimate
 from cotransport.report.summaries import MethodSummary
+from cotransport.report.text import UNDEFINED
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval. Its ends are NaN if there are fewer than two values."""
+
+    low: float
+    high: float
+
+    @property
+    def text(self) -> str:
+        """Both ends with a sign and one decimal.
+
+        >>> Interval(-0.92, 0.55).text, Interval(math.nan, math.nan).text
+        ('−0.9 to +0.6', '–')
+        """
+        if math.isnan(self.low):
+            return UNDEFINED
+        return " to ".join(Estimate(end, math.nan).signed_text for end in (self.low, self.high))
 
 
 @dataclass(frozen=True)
@@ -19,6 +39,8 @@ class Comparison:
 
     average: Estimate
     """Difference of the average accuracies: mean and deviation over seeds."""
+    interval: Interval
+    """95 % confidence interval of that mean, for other seeds."""
     last: Estimate
     """Difference of the last accuracies."""
     p_over_seeds: float
@@ -39,6 +61,7 @@ def compare(method: MethodSummary, other: MethodSummary) -> Comparison | None:
     steps = np.array([np.array(one.curve)[1:] - np.array(two.curve)[1:] for one, two in pairs]).flatten()
     return Comparison(
         average=Estimate.of(averages),
+        interval=confidence_interval(averages),
         last=Estimate.of(one.last_accuracy - two.last_accuracy for one, two in pairs),
         p_over_seeds=t_test(averages),
         p_over_tasks=signed_rank_test(steps[~np.isnan(steps)]),
@@ -52,6 +75,18 @@ def t_test(differences: Floats) -> float:
     if len(differences) < 2 or not np.ptp(differences):
         return math.nan
     return float(ttest_1samp(differences, 0.0).pvalue)
+
+
+def confidence_interval(differences: Floats, level: float = 0.95) -> Interval:
+    """The interval that belongs to the t-test: zero is outside if and only if p is less than 1 - level."""
+    from scipy.stats import t
+
+    if len(differences) < 2:
+        return Interval(math.nan, math.nan)
+    mean = float(np.mean(differences))
+    error = float(np.std(differences, ddof=1)) / math.sqrt(len(differences))
+    half = float(t.ppf((1 + level) / 2, len(differences) - 1)) * error
+    return Interval(mean - half, mean + half)
 
 
 def signed_rank_test(differences: Floats) -> float:
