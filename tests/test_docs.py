@@ -317,9 +317,10 @@ def test_tables_of_results_have_the_numbers_of_their_archive(
     measures = "81.0 ± 1.4 | 72.0 ± 2.8 | 18.0 ± 2.8 | 81.0 ± 1.4 | 50.0 ± 0.0"
     assert f"| COIL | {measures} | 3 | 1.2 M | basic | 2 |" in lines
     assert "*`cotransport run digits --set a=b`; seeds 1, 2; commits abc; 2 threads of cpu.*" in lines
-    # the differences 1 and 2: t = 1.5 / (0.707 / sqrt(2)) = 3, so p = 1 - 2 atan(3) / pi = 0.20; two pairs: p = 2 / 4
-    assert "| COIL | +1.5 ± 0.7 | +3.0 ± 1.4 | 0.20 | 0.50 | 2 |" in lines
+    # the differences 1 and 2: t = 1.5 / (0.707 / sqrt(2)) = 3, so p = 1 - 2 atan(3) / pi = 0.20; two pairs: p = 2 / 4;
+    # the interval is 1.5 +- tan(0.475 pi) / 2
+    assert "| COIL | +1.5 ± 0.7 | −4.9 to +7.9 | +3.0 ± 1.4 | 0.20 | 0.50 | 2 |" in lines
     assert "| 2 | 20 | 81.0 ± 1.4 | 65.48 | 72.0 ± 2.8 | 18.0 ± 2.8 | 3 | 1.2 M | basic | 2 |" in lines
     for words in ("few images", "more"):
-        assert f"| {words} | 79.5 ± 0.7 | +1.5 ± 0.7 | +3.0 ± 1.4 | 0.20 | 0.50 | 2 |" in lines
+        assert f"| {words} | 79.5 ± 0.7 | +1.5 ± 0.7 | −4.9 to +7.9 | +3.0 ± 1.4 | 0.20 | 0.50 | 2 |" in lines
     assert "old" not in lines
