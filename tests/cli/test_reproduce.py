@@ -183,7 +183,7 @@ class TestCompare:
         assert "method seeds 2 4" in lines
         assert "COIL 3 90.0 82.0" in lines
         assert "COIL +6.0 ± 0.5 +4.8 to +7.2 +12.0 ± 1.0 3 < 0.01 unlikely" in lines
-        assert "Finetune 0 no seed in common" in lines
+        assert "Finetune 0 not paired" in lines
 
     def test_one_seed_is_a_tendency(self, cotransport: Command, runs: Path) -> None:
         code, printed = cotransport("compare", str(runs / "coil-seed1"), str(runs / "replay-seed1"))

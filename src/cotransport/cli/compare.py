@@ -131,7 +131,7 @@ def _show_differences(base: MethodSummary, others: list[MethodSummary]) -> None:
     for method in others:
         found = compared(method, base)
         if found is None:
-            table.add_row(markup(method.name), "", "", "", "0", "", "no seed in common")
+            table.add_row(markup(method.name), "", "", "", "0", "", "not paired")
             continue
         shared = {result.seed for result in method.results} & {result.seed for result in base.results}
         differences = [found.average.signed_text, found.interval.text, found.last.signed_text]

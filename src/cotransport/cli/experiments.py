@@ -124,11 +124,10 @@ def run(
 @app.command()
 def recipes() -> None:
     """List the bundled recipes by topic."""
-    from cotransport.experiments.bundled import FAST, bundled_groups
+    from cotransport.experiments.bundled import FAST, bundled_groups, bundled_recipes
 
-    groups = bundled_groups()
-    width = max(len(name) for group in groups.values() for name in group)
-    for title, group in groups.items():
+    width = max(map(len, bundled_recipes()))
+    for title, group in bundled_groups().items():
         out.print(f"[bold]{title}[/]")
         table = Table(Column(no_wrap=True, width=width), box=None, show_header=False)  # names are copied whole
         for name, summary in group.items():
