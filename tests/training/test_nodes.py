@@ -115,7 +115,7 @@ def test_four_processes_of_two_agents_learn_what_one_process_learns(tmp_path: Pa
 def test_a_killed_agent_is_resumed_to_the_same_result_up_to_rounding(tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     said = printed(agents(*WORDS, "--out", str(whole)))
-    assert said[0].count("task 3/3") == 1
+    assert said[0].count("task 3/3: ") == 1
     assert "task" not in said[1]
     environment = json.loads((whole / "coil-seed1" / "result.json").read_text(encoding="utf-8"))["environment"]
     assert environment["processes"] == 4
@@ -143,7 +143,7 @@ def test_two_machines_in_lightnings_own_way(tmp_path: Path) -> None:
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     words = ["-m", *WORDS, "--set", "device.nodes=2", "--out", str(tmp_path)]
     said = printed([started(*words, **where, NODE_RANK=str(node)) for node in range(2)])
-    assert said[0].count("task 3/3") == 1
+    assert said[0].count("task 3/3: ") == 1
     assert "task" not in said[1]
     values = json.loads((tmp_path / "coil-seed1" / "result.json").read_text(encoding="utf-8"))
     assert values["environment"]["processes"] == 2
