@@ -74,6 +74,7 @@ def test_a_bundled_recipe_may_be_extended(tmp_path: Path) -> None:
         ("extends: [digits]\n", "extends: give the name"),
         ("extends: nowhere\n", "nowhere: no such file"),
         ("extends: digits\nmethods: {bci: {label: mine}}\n", r"loop\.yaml: methods\.bci: .*did you mean 'bic'\?"),
+        ("extends: digits\nseeds: {0: {a: 1}}\n", "seeds: "),
         ("extends: digits\nmethods: {bic: mine}\n", r"loop\.yaml: methods\.bic: give a mapping of the settings"),
         ('extends: "\\ud800"\n', "cannot be the path of a recipe"),
         ('extends: "\\0"\n', "cannot be the path of a recipe"),

@@ -131,8 +131,9 @@ def recipes() -> None:
         out.print(f"[bold]{title}[/]")
         table = Table(Column(no_wrap=True, width=width), box=None, show_header=False)  # names are copied whole
         for name, summary in group.items():
-            is_fast_version = name.endswith(FAST) and group[name.removesuffix(FAST)].shows == summary.shows
-            table.add_row(name, "the same, fast" if is_fast_version else summary.shows, summary.takes)
+            base = group.get(name.removesuffix(FAST), summary)
+            is_repeated = base is not summary and base.shows == summary.shows
+            table.add_row(name, "the same, fast" if is_repeated else summary.shows, summary.takes)
         out.print(table)
     out.print(
         "Recipes that have a -fast version, and those on ImageNet, use the paper's network and schedule. Times are for "

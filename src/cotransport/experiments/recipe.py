@@ -182,12 +182,12 @@ def _read_extended(path: Path, name: str, extending: tuple[Path, ...] = ()) -> d
 def _merge(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
     """A base with values merged in, section by section. Single values are replaced, and lists by lists.
 
-    A mapping in place of a list changes settings of the list's items: `methods: {wa: {combine: ratio}}`.
+    A mapping in place of the list of methods changes settings of some of them: `methods: {wa: {combine: ratio}}`.
     """
     merged = dict(base)
     for key, value in values.items():
         section = as_section(merged.get(key))
-        if isinstance(section, list) and isinstance(value, dict):
+        if key == "methods" and isinstance(section, list) and isinstance(value, dict):
             merged[key] = with_changed_items(section, value, key)
         else:
             merged[key] = _merge(section, value) if isinstance(section, dict) and isinstance(value, dict) else value

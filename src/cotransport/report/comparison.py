@@ -16,7 +16,7 @@ from cotransport.report.text import UNDEFINED
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval. Its ends are NaN if there are fewer than two values."""
+    """A confidence interval. Its ends are NaN if it is undefined: with one value, or if all values are equal."""
 
     low: float
     high: float
@@ -79,14 +79,12 @@ def t_test(differences: Floats) -> float:
 
 def confidence_interval(differences: Floats, level: float = 0.95) -> Interval:
     """The interval that belongs to the t-test: zero is outside if and only if p is less than 1 - level."""
-    from scipy.stats import t
+    from scipy.stats import ttest_1samp
 
-    if len(differences) < 2:
+    if len(differences) < 2 or not np.ptp(differences):
         return Interval(math.nan, math.nan)
-    mean = float(np.mean(differences))
-    error = float(np.std(differences, ddof=1)) / math.sqrt(len(differences))
-    half = float(t.ppf((1 + level) / 2, len(differences) - 1)) * error
-    return Interval(mean - half, mean + half)
+    low, high = ttest_1samp(differences, 0.0).confidence_interval(level)
+    return Interval(float(low), float(high))
 
 
 def signed_rank_test(differences: Floats) -> float:

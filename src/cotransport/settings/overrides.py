@@ -80,9 +80,9 @@ def with_changed_items(items: list[Any], changes: Mapping[Any, Any], key: str) -
     changed = list(items)
     for name, change in changes.items():
         position = _position(changed, str(name), f"{key}.{name}")
-        if not isinstance(change, Mapping):
+        item = as_section(changed[position])
+        if not isinstance(item, Mapping) or not isinstance(change, Mapping):
             raise ConfigError(f"{key}.{name}: give a mapping of the settings to change, not {change!r}")
-        item: Any = as_section(changed[position])
         changed[position] = {**item, **change}
     return changed
 
