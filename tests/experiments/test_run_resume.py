@@ -20,6 +20,7 @@ from cotransport.networks.network import HeadAlone
 from cotransport.report import origins as origins_module
 from cotransport.report import write_report
 from cotransport.system import signals
+from cotransport.system.tensors import read_tensors, write_tensors
 from cotransport.training.listener import NullListener
 from cotransport.training.progress import TrainingProgress
 from tests.conftest import blobs
@@ -158,6 +159,17 @@ def test_a_training_resumes_from_its_checkpoint(tmp_path: Path, whole: dict[str,
     [resumed] = run_digits(*TWO_EPOCHS, out=tmp_path, listener=listener, resume=True)
     assert listener.progress[0].step == 2
     assert comparable(resumed.model_dump()) == whole
+
+
+def test_the_time_before_an_interruption_is_in_the_result(tmp_path: Path) -> None:
+    stop(*TWO_EPOCHS, out=tmp_path, listener=StopsAtStep(3))
+    checkpoint = tmp_path / "replay-seed1" / "unfinished" / "0" / "training-0-2-0of1.safetensors"
+    tensors, metadata = read_tensors(checkpoint)
+    assert float(metadata["seconds"]) > 0
+    write_tensors(checkpoint, tensors, {**metadata, "seconds": "100000"})
+    [resumed] = run_digits(*TWO_EPOCHS, out=tmp_path, resume=True)
+    first, second, *_ = (step.train_seconds for step in resumed.steps)
+    assert second < 100_000 < first
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from cotransport.errors import CotransportWarning
+from cotransport.system.tensors import write_tensors
 from cotransport.training import checkpoints
 from cotransport.training.checkpoints import Checkpoint, Checkpoints
 
@@ -29,6 +30,34 @@ def test_the_newest_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None
     assert found.tensors.keys() == checkpoint(12).tensors.keys()
     assert all(torch.equal(found.tensors[name], tensor) for name, tensor in checkpoint(12).tensors.items())
     assert len(list(kept.folder.iterdir())) == 1
+
+
+def test_the_time_before_an_interruption_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(checkpoints.time, "perf_counter", lambda: now)
+    first = Checkpoints(tmp_path)
+    now += 30
+    first.write(0, checkpoint(3))
+    now += 500  # killed: what came after the checkpoint is repeated
+    second = Checkpoints(tmp_path)
+    now += 2  # a pass over the images, which the first process had made too
+    second.load(0)
+    assert second.seconds_before + 2 == 30
+    now += 8
+    second.write(0, checkpoint(5))
+    third = Checkpoints(tmp_path)
+    third.load(0)
+    assert third.seconds_before == 38
+    now += 100  # a second training in the same task
+    assert third.load(1) is None
+    assert third.seconds_before == 38
+
+
+def test_a_checkpoint_without_times_is_read(tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path)
+    write_tensors(tmp_path / "training-0-3-0of1.safetensors", checkpoint(3).tensors, {"epochs": "7"})
+    assert kept.load(0) is not None
+    assert kept.seconds_before == 0
 
 
 def test_an_older_checkpoint_that_cannot_be_removed_is_not_used(

@@ -214,9 +214,9 @@ def _learn(
     initial = None
     if recipe.initial_accuracy and so_far.state is not None:
         initial = initial_accuracy(so_far.state, settings, task)
-    started = time.perf_counter()
-    state = learned(so_far.state, task.train, settings, control=job.control(task.number, listen), features=features)
-    seconds = time.perf_counter() - started
+    control, started = job.control(task.number, listen), time.perf_counter()
+    state = learned(so_far.state, task.train, settings, control=control, features=features)
+    seconds = control.seconds_before + time.perf_counter() - started
     evaluated = state
     if features is not None and not settings.prediction.flip:  # predictions for mirror images need other features
         _add_test_features(features, state, task, settings)

@@ -284,7 +284,8 @@ def _teach(
         else 0,
         held_out=len(lesson.test),
     )
-    report = report_of(record, lesson.chosen, comparison, len(model.classes), time.perf_counter() - started)
+    seconds = control.seconds_before + time.perf_counter() - started
+    report = report_of(record, lesson.chosen, comparison, len(model.classes), seconds)
     refused = _refusal(report, options.max_forgetting)
     metrics = report.model_dump(mode="json", by_alias=True)
     calibrated = settings.prediction.model_copy(update={"temperature": comparison.temperature})

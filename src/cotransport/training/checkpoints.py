@@ -39,8 +39,11 @@ class Checkpoints:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.seconds_before = 0.0
+        """Time that interrupted processes spent on the task, up to the checkpoint that it is resumed from."""
         self._trainings = 0
-        self._last_written, self._seconds_to_write = time.perf_counter(), 0.0
+        self._created = self._last_written = time.perf_counter()
+        self._seconds_to_write = 0.0
 
     def next_training(self) -> int:
         """The number of the training that starts now."""
@@ -61,7 +64,8 @@ class Checkpoints:
             self.folder.mkdir(parents=True, exist_ok=True)
         name = f"training-{training}-{checkpoint.steps}-{rank}of{processes}.safetensors"
         with atomic_write(self.folder / name) as beside:
-            write_tensors(beside, checkpoint.tensors, {"epochs": str(checkpoint.epochs)})
+            seconds = self.seconds_before + started - self._created
+            write_tensors(beside, checkpoint.tensors, {"epochs": str(checkpoint.epochs), "seconds": f"{seconds:.3f}"})
         self._last_written = time.perf_counter()
         self._seconds_to_write = self._last_written - started
 
@@ -84,11 +88,15 @@ class Checkpoints:
         path = self.folder / f"training-{training}-{max(complete)}-{rank}of{processes}.safetensors"
         try:
             tensors, metadata = read_tensors(path)
-            return Checkpoint(max(complete), int(metadata["epochs"]), tensors)
+            seconds = float(metadata.get("seconds", "0"))  # earlier releases did not write it
+            found = Checkpoint(max(complete), int(metadata["epochs"]), tensors)
         except (KeyError, ValueError) as error:
             message = f"{path}: damaged ({error}). The training starts from the beginning"
             warnings.warn(message, CotransportWarning, stacklevel=2)
             return None
+        # what this process has done so far, such as a pass over the images, is a part of these seconds
+        self.seconds_before = max(self.seconds_before, seconds - (time.perf_counter() - self._created))
+        return found
 
     def _files(self) -> list[tuple[Path, int, int, int, int]]:
         """All checkpoint files, each with its training, steps, rank and number of processes."""

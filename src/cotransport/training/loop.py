@@ -67,6 +67,11 @@ class TrainingControl:
     checkpoints: Checkpoints | None = None
     """Without it, no checkpoint is written."""
 
+    @property
+    def seconds_before(self) -> float:
+        """Time that interrupted processes spent on the task, up to the checkpoint that it was resumed from."""
+        return self.checkpoints.seconds_before if self.checkpoints else 0.0
+
 
 @dataclass(frozen=True)
 class Trainer:
