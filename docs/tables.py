@@ -15,6 +15,7 @@ all of them, and a test checks that they agree with the archives. NAME is one of
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -26,10 +27,11 @@ from typing import Any
 
 from cotransport.experiments.adoption import adopted
 from cotransport.experiments.published import PAPER, published
+from cotransport.experiments.recipe import load_recipe
 from cotransport.experiments.reproductions import REPRODUCTIONS, recipes_of
 from cotransport.experiments.results import Result, find_results
 from cotransport.report.aggregate import summarise
-from cotransport.report.comparison import compare
+from cotransport.report.comparison import Comparison, compare
 from cotransport.report.estimates import Estimate
 from cotransport.report.paper_tables import contents_of, recipe_name
 from cotransport.report.recipes import augmentation_name, setting
@@ -199,13 +201,14 @@ DIFFERENCES = ("average", "95 % interval", "last", "p over seeds", "p over seeds
 
 
 def differences(stream: StreamSummary, baseline: str) -> Iterable[list[str]]:
-    """The rows of a table of paired differences."""
+    """The rows of a table of paired differences, the largest first."""
     base = method_of(stream, baseline)
     yield ["", *DIFFERENCES]
     yield ["---"] * (1 + len(DIFFERENCES))
-    for method in stream.methods:
-        if method is not base and (cells := difference(method, base)):
-            yield [escape_markdown(method.name), *cells]
+    others = [method for method in stream.methods if method is not base]
+    compared = [(method.name, found) for method in others if (found := compare(method, base))]
+    for name, found in sorted(compared, key=lambda one: -one[1].average.mean):
+        yield [escape_markdown(name), *difference(found)]
 
 
 def differences_by_setting(label: str, baseline: str, settings: Mapping[str, StreamSummary]) -> Iterable[list[str]]:
@@ -214,7 +217,9 @@ def differences_by_setting(label: str, baseline: str, settings: Mapping[str, Str
     yield ["---"] * (2 + len(DIFFERENCES))
     for words, stream in settings.items():
         base = method_of(stream, baseline)
-        yield [words, AVERAGE.estimate(base).text, *difference(method_of(stream, label), base)]
+        found = compare(method_of(stream, label), base)
+        assert found is not None, f"{words}: no common seed"
+        yield [words, AVERAGE.estimate(base).text, *difference(found)]
 
 
 def method_of(stream: StreamSummary, label: str) -> MethodSummary:
@@ -223,19 +228,15 @@ def method_of(stream: StreamSummary, label: str) -> MethodSummary:
     return method
 
 
-def difference(method: MethodSummary, base: MethodSummary) -> list[str]:
-    """The cells below `DIFFERENCES`; none if the methods share no seed."""
-    found = compare(method, base)
-    if found is None:
-        return []
-    seeds = {result.seed for result in method.results} & {result.seed for result in base.results}
+def difference(found: Comparison) -> list[str]:
+    """The cells below `DIFFERENCES`."""
     return [
         found.average.signed_text,
         found.interval.text,
         found.last.signed_text,
         probability(found.p_over_seeds),
         probability(found.p_over_tasks),
-        str(len(seeds)),
+        str(found.seeds),
     ]
 
 
@@ -255,7 +256,32 @@ def source(results: Iterable[Result]) -> list[str]:
 
 
 def command(result: Result) -> str:
-    """The command of a run, without its folder and engine, and without methods, seeds and threads (named elsewhere)."""
+    """The command that repeats a run today, without its methods, seeds and threads, which are named elsewhere.
+
+    Settings that the bundled recipe had then and has not any more are part of it.
+    """
+    given = given_command(result)
+    today = settings_of(given)
+    changed = {
+        f"{section}.{key}": value
+        for section, settings in result.recipe.items()
+        if section != "device" and isinstance(settings, dict) and isinstance(today.get(section), dict)
+        for key, value in settings.items()
+        if key in today[section] and today[section][key] != value
+    }
+    return " ".join([given, *(f"--set {shlex.quote(f'{key}={json.dumps(value)}')}" for key, value in changed.items())])
+
+
+@functools.cache
+def settings_of(run_command: str) -> Mapping[str, Any]:
+    """The settings that a command `cotransport run RECIPE --set ...` has today, by section."""
+    words = shlex.split(run_command)
+    overrides = [words[place + 1] for place, word in enumerate(words) if word == "--set"]
+    return load_recipe(words[2], overrides).model_dump(mode="json")
+
+
+def given_command(result: Result) -> str:
+    """The command that a run was started with, without its folder and engine, methods, seeds and threads."""
     left_out = r" --((out|engine|jobs) \S+|resume|overwrite|set '?(methods|seeds|device\.threads)=.*?)(?= --|$)"
     kept = re.sub(left_out, "", str(result.environment["command"]))
     # earlier releases recorded values without their quotation marks

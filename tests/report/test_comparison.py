@@ -34,6 +34,7 @@ def compared(**lasts: dict[int, float]) -> Comparison:
 def test_differences_are_those_of_the_same_seeds() -> None:
     """Last: 70 - 66 and 64 - 62, so 4 and 2. The average over two tasks differs by half of that. Seed 3 has no pair."""
     found = compared(coil={1: 70.0, 2: 64.0, 3: 99.0}, replay={2: 62.0, 1: 66.0})
+    assert found.seeds == 2
     assert (found.last.mean, found.last.deviation) == (3.0, pytest.approx(math.sqrt(2)))
     assert (found.average.mean, found.average.deviation) == (1.5, pytest.approx(math.sqrt(0.5)))
 
@@ -84,6 +85,12 @@ def test_the_signed_rank_test_counts_all_signs() -> None:
 
 
 def test_the_first_task_is_left_out_of_the_test_over_tasks() -> None:
-    """Four seeds with one later task each: all differences have the same sign, which 2 of 16 patterns have."""
-    found = compared(coil={s: 70.0 + s for s in range(4)}, replay={s: 60.0 - s for s in range(4)})
-    assert found.p_over_tasks == pytest.approx(2 / 16)
+    """Six seeds with one later task each: all differences have the same sign, which 2 of 64 patterns have."""
+    found = compared(coil={s: 70.0 + s for s in range(6)}, replay={s: 60.0 - s for s in range(6)})
+    assert found.p_over_tasks == pytest.approx(2 / 64)
+
+
+def test_few_tasks_and_seeds_have_no_probability() -> None:
+    """Of five differences with the same sign, 2 / 32 is not below 0.05."""
+    found = compared(coil={s: 70.0 + s for s in range(5)}, replay={s: 60.0 - s for s in range(5)})
+    assert math.isnan(found.p_over_tasks)

@@ -153,6 +153,14 @@ def test_the_augmentation_is_named_by_its_policy_and_what_was_changed(augmentati
     assert augmentation_name(make_result(recipe=RECIPE | {"augmentation": values})) == name
 
 
+def test_features_of_a_frozen_backbone_are_not_augmented() -> None:
+    augmentation = {"policy": "trivial", "crop_padding": 4}
+    assert augmentation_name(make_result(recipe=RECIPE | {"augmentation": augmentation})) == "trivial"
+    assert augmentation_name(make_result(recipe=RECIPE | {"augmentation": augmentation, "freeze_backbone": True})) == (
+        "none"
+    )
+
+
 def test_curves_have_a_row_for_each_label_seed_and_step() -> None:
     top5 = make_result("coil", seed=7, per_task=[[91.0], [50.0, 70.0]], metric="top5")
     rows = read_csv(tables.curves_csv(summarise([make_result(seed=1), make_result(seed=2), top5])))

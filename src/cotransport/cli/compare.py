@@ -133,9 +133,8 @@ def _show_differences(base: MethodSummary, others: list[MethodSummary]) -> None:
         if found is None:
             table.add_row(markup(method.name), "", "", "", "0", "", "not paired")
             continue
-        shared = {result.seed for result in method.results} & {result.seed for result in base.results}
         differences = [found.average.signed_text, found.interval.text, found.last.signed_text]
-        table.add_row(markup(method.name), *differences, str(len(shared)), *_verdict(found.p_over_seeds, len(shared)))
+        table.add_row(markup(method.name), *differences, str(found.seeds), *_verdict(found.p_over_seeds, found.seeds))
     out.print(table)
     out.print(
         "seeds: those that both have; interval and p (paired t-test): of the difference in average accuracy",

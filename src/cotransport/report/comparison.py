@@ -13,6 +13,9 @@ from cotransport.report.estimates import Estimate
 from cotransport.report.summaries import MethodSummary
 from cotransport.report.text import UNDEFINED
 
+FEWEST_PAIRS = 6
+"""Fewest differences for Wilcoxon's test. With fewer, its p-value cannot be below 0.05, whatever they are."""
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -37,6 +40,8 @@ class Interval:
 class Comparison:
     """The differences between two methods on one stream, in percentage points. Each pair of runs shares a seed."""
 
+    seeds: int
+    """Number of pairs."""
     average: Estimate
     """Difference of the average accuracies: mean and deviation over seeds."""
     interval: Interval
@@ -48,7 +53,7 @@ class Comparison:
     equal."""
     p_over_tasks: float
     """p-value of Wilcoxon's signed-rank test over seeds and tasks after the first. The tasks of a run are not
-    independent, so it is too low. NaN if nothing differs."""
+    independent, so it is too low. NaN if nothing differs, and with fewer than `FEWEST_PAIRS`."""
 
 
 def compare(method: MethodSummary, other: MethodSummary) -> Comparison | None:
@@ -59,12 +64,14 @@ def compare(method: MethodSummary, other: MethodSummary) -> Comparison | None:
         return None
     averages = np.array([one.average_incremental_accuracy - two.average_incremental_accuracy for one, two in pairs])
     steps = np.array([np.array(one.curve)[1:] - np.array(two.curve)[1:] for one, two in pairs]).flatten()
+    steps = steps[~np.isnan(steps)]
     return Comparison(
+        seeds=len(pairs),
         average=Estimate.of(averages),
         interval=confidence_interval(averages),
         last=Estimate.of(one.last_accuracy - two.last_accuracy for one, two in pairs),
         p_over_seeds=t_test(averages),
-        p_over_tasks=signed_rank_test(steps[~np.isnan(steps)]),
+        p_over_tasks=signed_rank_test(steps) if len(steps) >= FEWEST_PAIRS else math.nan,
     )
 
 

@@ -47,12 +47,12 @@ class Estimate:
 
     @property
     def signed_text(self) -> str:
-        """A difference: the same text, with a sign.
+        """A difference: the same text, with a sign unless the mean rounds to zero.
 
-        >>> Estimate(0.52, float("nan")).signed_text
-        '+0.5'
+        >>> Estimate(0.52, float("nan")).signed_text, Estimate(-0.03, 0.3).signed_text
+        ('+0.5', '0.0 ± 0.3')
         """
-        return self.text if self.text.startswith((MINUS, UNDEFINED)) else f"+{self.text}"
+        return self.text if self.text.startswith((MINUS, UNDEFINED, "0.0")) else f"+{self.text}"
 
 
 @dataclass(frozen=True)

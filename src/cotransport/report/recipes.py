@@ -40,8 +40,10 @@ def data_set_name(result: Result) -> str:
 def augmentation_name(result: Result) -> str:
     """The augmentation in a few words: its policy, what was changed in it, and mixing, as in `trivial, cutout 0.3`.
 
-    Earlier releases had one policy only.
+    Features of a frozen backbone are not augmented. Earlier releases had one policy only.
     """
+    if setting(result.recipe, "freeze_backbone"):
+        return "none"
     recipe, policy = result.recipe, setting(result.recipe, "augmentation", "policy") or "basic"
     usual = STRONG if policy == "strong" else {}
     values = {name: setting(recipe, "augmentation", name) for name in STRONG}
