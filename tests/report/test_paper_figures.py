@@ -20,6 +20,11 @@ class TestFigure:
         found = summarise([result("COIL", 2, 29.5, method="coil-tuned"), result("finetune", 2, 30.0)])
         assert [axes.get_title() for axes in figure_of(found).axes] == ["2 tasks: COIL 0.5 behind Finetune"]
 
+    def test_a_lead_is_the_difference_of_the_printed_accuracies(self) -> None:
+        """58.06 and 57.94 are printed as 58.1 and 57.9."""
+        found = summarise([result("COIL", 2, 58.06, method="coil-tuned"), result("finetune", 2, 57.94)])
+        assert [axes.get_title() for axes in figure_of(found).axes] == ["2 tasks: COIL 0.2 ahead of Finetune"]
+
     def test_without_coil_there_is_no_lead(self) -> None:
         assert [axes.get_title() for axes in figure_of(summarise([make_result()])).axes] == ["2 tasks"]
 

@@ -70,8 +70,11 @@ def _initial_panels(stream: StreamSummary) -> Iterator[_Panel]:
 
 
 def _with_lead(title: str, stream: StreamSummary) -> str:
-    """A panel's title, with the lead of COIL over the next best method after the last task, if there are both."""
-    last = {method.name: LAST.estimate(method).mean for method in stream.competitors}
+    """A panel's title, with the lead of COIL over the next best method after the last task, if there are both.
+
+    It is the difference of the accuracies as they are printed, so that a reader who subtracts gets the same.
+    """
+    last = {method.name: round(LAST.estimate(method).mean, 1) for method in stream.competitors}
     others = {name: value for name, value in last.items() if name != OURS and not math.isnan(value)}
     if not others or math.isnan(last.get(OURS, math.nan)):
         return title
