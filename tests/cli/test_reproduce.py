@@ -41,8 +41,8 @@ class TestReproduce:
         for suffix in ("html", "md", "tex", "png", "svg"):
             assert Path(f"here/table1.{suffix}").is_file()
         assert Path("here/report.html").is_file()
-        rows = Path("here/table1.md").read_text(encoding="utf-8").splitlines()
-        assert rows[0] == "| Method | 2 tasks | 3 tasks |"
+        title, _, *rows = Path("here/table1.md").read_text(encoding="utf-8").splitlines()
+        assert (title, rows[0]) == ("# Digits", "| Method | 2 tasks | 3 tasks |")
         averages = {len(one.tasks): one.average_incremental_accuracy for one in find_results(Path("here"))}
         assert rows[2] == f"| COIL | {averages[2]:.1f} | {averages[3]:.1f} |"
         code, printed = cotransport("reproduce", "table1", "--methods", "coil", "--out", "here")
@@ -50,7 +50,7 @@ class TestReproduce:
         assert printed.count("nothing is left to run") == 2
         code, printed = cotransport("reproduce", "table1", "--methods", "finetune", "--out", "here")
         assert code == 0
-        rows = Path("here/table1.md").read_text(encoding="utf-8").splitlines()
+        rows = Path("here/table1.md").read_text(encoding="utf-8").splitlines()[2:]
         assert [row.split(" | ")[0] for row in rows[2:4]] == ["| Finetune", "| COIL"]  # with what was there before
 
     @pytest.mark.slow
@@ -58,7 +58,7 @@ class TestReproduce:
         code, printed = cotransport("reproduce", "table1", "--methods", "COIL", "--jobs", "2", "--out", "here")
         assert code == 0, printed
         assert {"digits-2/COIL-seed1: started", "digits-3/COIL-seed1: started"} <= set(printed.splitlines())
-        rows = Path("here/table1.md").read_text(encoding="utf-8").splitlines()
+        rows = Path("here/table1.md").read_text(encoding="utf-8").splitlines()[2:]
         averages = {len(one.tasks): one.average_incremental_accuracy for one in find_results(Path("here"))}
         assert rows[2] == f"| COIL | {averages[2]:.1f} | {averages[3]:.1f} |"
         code, printed = cotransport("reproduce", "table1", "--methods", "COIL", "--jobs", "2", "--out", "here")
@@ -126,8 +126,41 @@ class TestReproduce:
         code, printed = cotransport("reproduce", "table1", "--from", "here", "--no-run", "--out", "there")
         assert code == 0, printed
         assert sorted(one.label for one in find_results(Path("there"))) == ["COIL", "COIL"]  # and no Finetune
-        rows = Path("there/table1.md").read_text(encoding="utf-8").splitlines()
-        assert rows[0] == "| Method | 2 tasks | 3 tasks |"
+        text = Path("there/table1.md").read_text(encoding="utf-8")
+        assert text.splitlines()[2] == "| Method | 2 tasks | 3 tasks |"
+        missing = "Not run yet: digits-2: finetune. digits-3: finetune."
+        assert missing in text
+        assert missing in printed
+        code, printed = cotransport("reproduce", "table1", "--no-run", "--seeds", "1,2", "--out", "there")
+        assert code == 0, printed
+        assert "digits-2: finetune; COIL with seed 2. digits-3" in printed
+
+    @pytest.mark.parametrize("change", [["--set", "schedule.epochs=2"], ["--methods", "finetune"], ["--seeds", "7"]])
+    def test_without_running_other_runs_than_those_asked_for_are_left_out(
+        self, cotransport: Command, change: list[str]
+    ) -> None:
+        assert cotransport("reproduce", "table1", "--methods", "COIL", "--out", "here")[0] == 0
+        code, printed = cotransport("reproduce", "table1", "--no-run", *change, "--out", "here")
+        assert (code, "nothing of table1 is finished with these settings" in printed) == (2, True)
+
+    @pytest.mark.parametrize("change", ["augmentation.cutout=0.5", "augmentation.policy=trivial", "memory.total=30"])
+    def test_runs_with_other_settings_are_not_taken(self, cotransport: Command, change: str) -> None:
+        """The recipe leaves the augmentation open: a run of it has the usual one."""
+        words = ("reproduce", "table1", "--methods", "COIL", "--no-run", "--from", "here", "--out", "there")
+        assert cotransport("reproduce", "table1", "--methods", "COIL", "--set", change, "--out", "here")[0] == 0
+        code, printed = cotransport(*words)
+        assert (code, "--from here: none of its 2 results is a run of digits-2" in printed) == (2, True)
+        assert cotransport(*words, "--set", change)[0] == 0
+
+    def test_a_run_that_follows_another_is_no_run_of_the_recipe_itself(
+        self, cotransport: Command, small: Mapping[str, Reproduction]
+    ) -> None:
+        recipe, only = small["table1"].recipes[0], ("--set", "methods=[{name: coil, label: COIL}]")
+        assert cotransport("run", recipe, *only, "--out", "short")[0] == 0
+        longer = ("--set", "schedule.epochs=2", "--set", "follow=short")
+        assert cotransport("run", recipe, *only, *longer, "--out", "here")[0] == 0
+        words = ("reproduce", "table1", "--methods", "COIL", "--no-run", "--set", "schedule.epochs=2", "--from", "here")
+        assert cotransport(*words)[0] == 2
 
     def test_a_dry_run_estimates_the_time(self, cotransport: Command, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("cotransport.experiments.estimate.images_per_second", lambda *_: 10.0)
@@ -138,11 +171,26 @@ class TestReproduce:
         assert "of training on this machine" in printed
         assert not Path("runs").exists()
 
+    def test_a_dry_run_counts_what_is_finished_elsewhere_and_writes_nothing(
+        self, cotransport: Command, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("cotransport.experiments.estimate.images_per_second", lambda *_: 10.0)
+        assert cotransport("reproduce", "table1", "--methods", "COIL", "--out", "here")[0] == 0
+        for change, finished in (("seeds=[1]", "1"), ("schedule.epochs=2", "0")):
+            words = ("--dry-run", "--from", "here", "--set", change, "--out", "there")
+            code, printed = cotransport("reproduce", "table1", *words)
+            assert code == 0, printed
+            cells = [line.split() for line in printed.splitlines() if line.strip().startswith("digits-2")]
+            assert cells[0][1:5] == ["2", "1", "2", finished]
+        assert not Path("there").exists()
+
     @pytest.mark.parametrize(
         ("words", "message"),
         [
             (["tabel1"], "did you mean 'table1'?"),
+            (["table2"], "There are: table1"),
             (["table1", "--seeds", "one"], "whole numbers separated by commas"),
+            (["table1", "--seeds", "1" * 5000], "whole numbers separated by commas"),
             (["table1", "--fast"], "no fast version of table1"),
             (["table1", "--methods", "coyl"], "'coyl' is not in digits-2. It has: finetune, COIL"),
             (["table1", "--methods", ","], "give some methods"),

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 BOUNDARY = "boundary"
+MOST_DIGITS = 20
+"""Of a number in a list. Seeds are far shorter, and Python refuses to read very long numbers."""
 
 
 @app.command(
@@ -75,7 +77,10 @@ def reproduce(
         _list()
         return
     if name not in REPRODUCTIONS:
-        raise typer.BadParameter(f"{name!r} is not known{nearest(name, REPRODUCTIONS)}", param_hint="NAME")
+        known = ", ".join(REPRODUCTIONS)
+        raise typer.BadParameter(
+            f"{name!r} is not known{nearest(name, REPRODUCTIONS)} There are: {known}", param_hint="NAME"
+        )
     if overwrite and (resume or earlier or no_run):
         raise typer.BadParameter("--overwrite cannot be combined with --resume, --from or --no-run")
     if name == BOUNDARY and (resume or overwrite or seeds or methods or earlier or no_run or engine or jobs):
@@ -85,22 +90,18 @@ def reproduce(
         raise typer.BadParameter("give some methods, separated by commas", param_hint="--methods")
     recipes = recipes_of(name, fast=fast, seeds=_numbers(seeds), methods=wanted, data=data, overrides=overrides or ())
     folder = folder or Path("runs") / f"reproduce-{name}{'-fast' if fast else ''}"
-    if earlier:
-        _adopt(recipes, earlier, folder)
-    if dry_run:
-        _show_plan(recipes, folder, tasks=1 if name == BOUNDARY else None)
+    if name == BOUNDARY and dry_run:
+        _show_plan(recipes, [[]], tasks=1)
     elif name == BOUNDARY:
         _draw_boundary(recipes[0], REPRODUCTIONS[name].shows, folder)
+    elif dry_run:
+        _show_plan(recipes, _finished(recipes, folder, earlier))
     elif no_run:
-        from cotransport.errors import RunError
-        from cotransport.experiments.results import with_other_results
-
-        finished = [result for recipe in recipes for result in with_other_results((), folder / recipe.name)]
-        if not finished:
-            raise RunError(f"--no-run: nothing of {name} is finished. Leave the option out, or give runs with --from")
-        _show_files(_write(name, finished, folder))
+        _show_finished(name, recipes, _keep(recipes, folder, earlier), folder)
     else:
         parallel = parallel_for(engine, jobs, recipes)
+        if earlier:
+            _keep(recipes, folder, earlier)
         _run(name, recipes, folder, parallel, resume=resume, overwrite=overwrite)
 
 
@@ -112,23 +113,79 @@ def _draw_boundary(recipe: Recipe, title: str, folder: Path) -> None:
         _show_files([write_page(folder, figure.stem, title)])
 
 
-def _adopt(recipes: Sequence[Recipe], places: Sequence[Path], folder: Path) -> None:
-    from cotransport.experiments.adoption import adopt
-    from cotransport.experiments.results import find_results
+def _finished(recipes: Sequence[Recipe], folder: Path, places: Sequence[Path] | None) -> list[list[Result]]:
+    """The finished runs of each recipe, in its folder and in other places. A note if these have none."""
+    from cotransport.experiments.adoption import adopted
+    from cotransport.experiments.results import find_results, with_other_results
 
-    results = find_results(*places)
-    for recipe in recipes:
-        adopt(recipe, results, folder / recipe.name)
+    others = find_results(*places) if places else []
+    finished = [adopted(recipe, [*with_other_results((), folder / recipe.name), *others]) for recipe in recipes]
+    if others and not any(adopted(recipe, others) for recipe in recipes):
+        names = " ".join(str(place) for place in places or ())
+        out.print(
+            f"--from {markup(names)}: none of its {len(others)} results is a run of {markup(recipes[0].name)} or the "
+            "other recipes with these settings. Look at --fast, --seeds and --set",
+            style="yellow",
+            soft_wrap=True,
+        )
+    return finished
 
 
-def _write(name: str, results: Sequence[Result], folder: Path) -> list[Path]:
+def _keep(recipes: Sequence[Recipe], folder: Path, places: Sequence[Path] | None) -> list[list[Result]]:
+    """The finished runs of each recipe. Those from other places are saved, as if they had been run in the folder."""
+    from cotransport.experiments.adoption import keep
+
+    finished = _finished(recipes, folder, places)
+    for recipe, results in zip(recipes, finished, strict=True):
+        keep(results, folder / recipe.name)
+    return finished
+
+
+def _show_finished(name: str, recipes: Sequence[Recipe], finished: Sequence[Sequence[Result]], folder: Path) -> None:
+    """Write the table and figure of finished runs, and say which runs are missing."""
+    from cotransport.errors import RunError
+
+    results = [result for own in finished for result in own]
+    if not results:
+        raise RunError(
+            f"--no-run: nothing of {name} is finished with these settings. Leave the option out, or give finished runs "
+            "with --from. Those of fast recipes need --fast"
+        )
+    missing = _missing(recipes, finished)
+    _show_files(_write(name, results, folder, missing))
+    if missing:
+        out.print(missing, style="dim", soft_wrap=True)
+
+
+def _missing(recipes: Sequence[Recipe], finished: Sequence[Sequence[Result]]) -> str:
+    """A sentence on the runs that are not finished; empty if all are."""
+    from cotransport.experiments.preparation import runs_of
+
+    parts = []
+    for recipe, results in zip(recipes, finished, strict=True):
+        found = {result.folder for result in results}
+        seeds: dict[str, list[str]] = {}
+        for one in runs_of(recipe):
+            if one.folder not in found:
+                seeds.setdefault(one.label, []).append(str(one.seed))
+        all_seeds = len(recipe.seeds)
+        labels = [
+            label if len(own) == all_seeds else f"{label} with seed{'s' * (len(own) > 1)} {', '.join(own)}"
+            for label, own in seeds.items()
+        ]
+        if labels:
+            parts.append(f"{recipe.name}: {'; '.join(labels)}")
+    return f"Not run yet: {'. '.join(parts)}." if parts else ""
+
+
+def _write(name: str, results: Sequence[Result], folder: Path, missing: str = "") -> list[Path]:
     """Write the table, the figure and a report on all runs; returns the files to look at."""
     from cotransport.experiments.reproductions import REPRODUCTIONS
     from cotransport.report import write_report
     from cotransport.report.reproduction import write_reproduction
 
     report = write_report(results, folder)
-    return [*write_reproduction(report.streams, name, REPRODUCTIONS[name], folder), report.page]
+    return [*write_reproduction(report.streams, name, REPRODUCTIONS[name], folder, missing), report.page]
 
 
 def _show_files(paths: Sequence[Path]) -> None:
@@ -191,18 +248,17 @@ def _list() -> None:
     out.print(table)
 
 
-def _show_plan(recipes: Sequence[Recipe], folder: Path, tasks: int | None) -> None:
+def _show_plan(recipes: Sequence[Recipe], finished: Sequence[Sequence[Result]], tasks: int | None = None) -> None:
     """What would be run, what is finished, and how long the rest would take."""
     from cotransport.experiments.estimate import expected_seconds
     from cotransport.experiments.preparation import runs_of
-    from cotransport.experiments.results import RESULT
     from cotransport.training.display import duration
 
     table = Table("recipe", "methods", "seeds", "runs", "finished", "estimate", box=None, header_style="bold")
     total = 0.0
-    for recipe in recipes:
-        runs = runs_of(recipe)
-        left = [one for one in runs if not (folder / recipe.name / one.folder / RESULT).exists()]
+    for recipe, results in zip(recipes, finished, strict=True):
+        runs, found = runs_of(recipe), {result.folder for result in results}
+        left = [one for one in runs if one.folder not in found]
         seconds = expected_seconds(recipe, left, tasks)
         total += seconds
         cells = [
@@ -219,7 +275,7 @@ def _show_plan(recipes: Sequence[Recipe], folder: Path, tasks: int | None) -> No
 def _numbers(text: str | None) -> list[int] | None:
     if text is None:
         return None
-    if not all(part.isdecimal() for part in _parts(text)) or not _parts(text):
+    if not all(part.isdecimal() and len(part) <= MOST_DIGITS for part in _parts(text)) or not _parts(text):
         raise typer.BadParameter("give whole numbers separated by commas, such as 1,2,3", param_hint="--seeds")
     return [int(part) for part in _parts(text)]
 

@@ -6,7 +6,15 @@ from cotransport.data.evaluation import channel_statistics, evaluation_chunks, e
 from cotransport.data.images import EncodedImages, Images, LabelledImages, PixelImages, Vectors, concatenate
 from cotransport.data.labels import Label
 from cotransport.data.loading import resize
-from cotransport.data.sources import Source, as_labelled, as_splits, load_data_set, open_source, prefer_folder
+from cotransport.data.sources import (
+    Source,
+    as_labelled,
+    as_splits,
+    load_data_set,
+    open_source,
+    prefer_folder,
+    usual_augmentation,
+)
 from cotransport.data.splits import DataSet
 from cotransport.data.workers import AHEAD, default_workers
 
@@ -38,4 +46,5 @@ __all__ = [
     "sample",
     "steps_per_epoch",
     "training_batches",
+    "usual_augmentation",
 ]

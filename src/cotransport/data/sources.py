@@ -81,6 +81,11 @@ class Digits:
         return Splits(LabelledImages(images, torch.from_numpy(digits.target).long(), self.classes), None)
 
 
+def usual_augmentation(source: str) -> Augmentation:
+    """The augmentation that suits a source, by its name alone: only the digits differ from others."""
+    return Digits.augmentation if source == Digits.name else Augmentation()
+
+
 def open_source(settings: Data) -> Source:
     """The source that the settings name: digits, a folder, a data set under COTRANSPORT_DATA, or one on the hub."""
     source = _named_source(settings)
@@ -94,7 +99,7 @@ def open_source(settings: Data) -> Source:
 def _named_source(settings: Data) -> Source:
     name = settings.source
     check_local(name)
-    if name == "digits":
+    if name == Digits.name:
         return Digits(settings)
     root = os.environ.get("COTRANSPORT_DATA")
     try:
@@ -152,7 +157,7 @@ def load_data_set(source: Source, settings: Data, fit: Fit = "crop") -> DataSet:
 
 def prefer_folder(name: str) -> str:
     """The source that a user means: `digits` is the embedded data set, unless a folder has that name."""
-    return f"./{name}" if name == "digits" and Path(name).is_dir() else name
+    return f"./{name}" if name == Digits.name and Path(name).is_dir() else name
 
 
 def as_splits(images: object, labels: object = None, size: int | None = None, fit: Fit = "crop") -> Splits:

@@ -7,19 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from cotransport import jobs
-from cotransport.experiments.preparation import runs_of
+from cotransport.experiments.preparation import runs_of, with_usual_augmentation
 from cotransport.experiments.recipe import Recipe, with_new_settings
 from cotransport.experiments.results import Result
 from cotransport.experiments.run_folders import is_finished, is_started, request_of
 from cotransport.system.files import make_folder, storage_errors
 
 
-def adopt(recipe: Recipe, results: Sequence[Result], out: Path) -> None:
-    """Save those results into `out` that are runs of the recipe, as if they had been run there. No image is read.
-
-    Runs that were started in `out` are left as they are.
-    """
-    for result in adopted(recipe, results):
+def keep(results: Sequence[Result], out: Path) -> None:
+    """Save adopted results into `out`, as if they had been run there. Runs that were started there stay as they are."""
+    for result in results:
         folder = out / result.folder
         if not is_finished(folder) and not is_started(folder):
             with storage_errors(folder):
@@ -51,12 +48,9 @@ def adopted(recipe: Recipe, results: Sequence[Result]) -> list[Result]:
 
 
 def _as_run_with(recipe: Recipe, result: Result) -> dict[str, Any]:
-    """A recipe with what it leaves open as in a result: augmentation that suits the data, and the device."""
-    values, earlier = recipe.model_dump(mode="json"), result.recipe
-    chosen = recipe.augmentation.model_dump(mode="json", exclude_unset=True) if recipe.augmentation else {}
-    values["augmentation"] = {**earlier.get("augmentation", {}), **chosen}
-    values["device"] = earlier.get("device", values["device"])
-    return values
+    """A recipe with the augmentation that a run of it has, and with the device of a result."""
+    values = with_usual_augmentation(recipe).model_dump(mode="json")
+    return values | {"device": result.recipe.get("device", values["device"])}
 
 
 def _without_label(request: Mapping[str, Any]) -> dict[str, Any]:

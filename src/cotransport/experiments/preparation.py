@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotransport.data import Source
+from cotransport.data import Source, usual_augmentation
 from cotransport.errors import ConfigError, DataError
 from cotransport.experiments.recipe import Recipe, label_of
 from cotransport.experiments.stream import TaskStream
@@ -38,8 +38,17 @@ def runs_of(recipe: Recipe) -> list[Run]:
 
 def with_augmentation(recipe: Recipe, source: Source) -> Recipe:
     """The recipe with the augmentation that suits the data. What the recipe itself sets takes precedence."""
+    return _with_defaults(recipe, source.augmentation)
+
+
+def with_usual_augmentation(recipe: Recipe) -> Recipe:
+    """The same, without opening the source."""
+    return _with_defaults(recipe, usual_augmentation(recipe.data.source))
+
+
+def _with_defaults(recipe: Recipe, defaults: Augmentation) -> Recipe:
     given = recipe.augmentation.model_dump(exclude_unset=True) if recipe.augmentation else {}
-    return recipe.model_copy(update={"augmentation": source.augmentation.model_copy(update=given)})
+    return recipe.model_copy(update={"augmentation": defaults.model_copy(update=given)})
 
 
 def learner_settings(recipe: Recipe, one: Run) -> LearnerSettings:

@@ -21,7 +21,7 @@ UNFINISHED = "unfinished"
 """Folder in the folder of an unfinished run: its `job.json`, its checkpoints and the state after the last task."""
 STATE = "state"
 """Model folder, within UNFINISHED, of the state after the last finished task."""
-WITHOUT_EFFECT = ("name", "description", "device", "logging", "follow", "methods", "seeds")
+WITHOUT_EFFECT = ("name", "description", "device", "logging", "methods", "seeds")
 """Parts of a recipe that are not compared when a run is kept or resumed. Its own method is compared by itself."""
 RESTART = "Start it again with --overwrite"
 Trainings: TypeAlias = dict[int, TrainingRecord]

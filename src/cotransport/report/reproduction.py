@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from markupsafe import Markup
@@ -19,15 +20,18 @@ from cotransport.system.files import write_text
 
 
 def write_reproduction(
-    streams: Sequence[StreamSummary], name: str, reproduction: Reproduction, folder: Path
+    streams: Sequence[StreamSummary], name: str, reproduction: Reproduction, folder: Path, missing: str = ""
 ) -> list[Path]:
     """Write the tables as HTML, Markdown and LaTeX, and the figure as PNG and SVG; returns the paths.
 
     name : of the files.
+    missing : a sentence on the runs that are not finished.
     """
     contents = contents_of(streams, reproduction)
-    write_text(folder / f"{name}.md", markdown(contents))
-    write_text(folder / f"{name}.tex", latex(contents))
+    if missing:
+        contents = replace(contents, notes=[missing, *contents.notes])
+    write_text(folder / f"{name}.md", f"# {escape_markdown(reproduction.shows)}\n\n{markdown(contents)}")
+    write_text(folder / f"{name}.tex", f"% {reproduction.shows}\n{latex(contents)}")
     with paper_style():
         save_figure(figure_of(streams, before_training=reproduction.before_training), folder / name)
     write_page(folder, name, reproduction.shows, contents)
