@@ -53,6 +53,14 @@ def test_equal_methods_have_no_probability() -> None:
     assert math.isnan(found.p_over_tasks)
 
 
+def test_differences_that_only_rounding_tells_apart_are_equal() -> None:
+    """0.1 + 0.2 is not 0.3 in floating point; the same number of images more with every seed has no spread."""
+    rounded = np.array([0.1 + 0.2, 0.3, 0.3])
+    assert np.ptp(rounded) > 0
+    assert math.isnan(t_test(rounded))
+    assert confidence_interval(rounded).text == "–"
+
+
 def test_the_t_test_of_two_differences_is_that_of_the_cauchy_distribution() -> None:
     """With one degree of freedom, t is Cauchy distributed: p = 1 - 2 atan(|t|) / pi, and t = mean / (s / sqrt(2))."""
     t = 3.0 / (math.sqrt(2) / math.sqrt(2))

@@ -28,6 +28,10 @@ IGNORED_SETTINGS = (
     "device.nodes.",
     "device.threads.",
     "device.workers.",
+    "device.checkpoint_seconds.",
+    "data.follow_links.",
+    "data.streaming.",
+    "initial_accuracy.",
     "follow.",
 )
 """Runs that differ only in these settings are repetitions of one another."""

@@ -13,6 +13,8 @@ from cotransport.report.estimates import Estimate
 from cotransport.report.summaries import MethodSummary
 from cotransport.report.text import UNDEFINED
 
+ROUNDING = 1e-9
+"""Differences of less than this many points are equal: accuracies are sums of shares, which carry rounding errors."""
 FEWEST_PAIRS = 6
 """Fewest differences for Wilcoxon's test. With fewer, its p-value cannot be below 0.05, whatever they are."""
 
@@ -64,7 +66,7 @@ def compare(method: MethodSummary, other: MethodSummary) -> Comparison | None:
         return None
     averages = np.array([one.average_incremental_accuracy - two.average_incremental_accuracy for one, two in pairs])
     steps = np.array([np.array(one.curve)[1:] - np.array(two.curve)[1:] for one, two in pairs]).flatten()
-    steps = steps[~np.isnan(steps)]
+    steps = (steps[~np.isnan(steps)] / ROUNDING).round() * ROUNDING
     return Comparison(
         seeds=len(pairs),
         average=Estimate.of(averages),
@@ -79,7 +81,7 @@ def t_test(differences: Floats) -> float:
     """Two-sided p-value of the t-test that the mean of paired differences is zero; NaN if it is undefined."""
     from scipy.stats import ttest_1samp  # it takes a while to import
 
-    if len(differences) < 2 or not np.ptp(differences):
+    if len(differences) < 2 or np.ptp(differences) < ROUNDING:
         return math.nan
     return float(ttest_1samp(differences, 0.0).pvalue)
 
@@ -88,7 +90,7 @@ def confidence_interval(differences: Floats, level: float = 0.95) -> Interval:
     """The interval that belongs to the t-test: zero is outside if and only if p is less than 1 - level."""
     from scipy.stats import ttest_1samp
 
-    if len(differences) < 2 or not np.ptp(differences):
+    if len(differences) < 2 or np.ptp(differences) < ROUNDING:
         return Interval(math.nan, math.nan)
     low, high = ttest_1samp(differences, 0.0).confidence_interval(level)
     return Interval(float(low), float(high))
