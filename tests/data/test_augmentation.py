@@ -192,7 +192,7 @@ class TestPolicies:
         assert torch.equal(cropped, pixels)
         assert torch.equal(flip(pixels, draws), pixels)
         assert torch.equal(augment(cropped, draws, config), pixels.float())
-        assert (draws.window[:, :2] == 1).all()  # the whole image is decoded
+        assert (draws.window[:, :2] == 1).all()
 
     def test_basic_only_crops_and_flips(self) -> None:
         config, images = Augmentation(policy="basic"), noise(40)

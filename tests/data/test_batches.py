@@ -309,7 +309,17 @@ class TestMixing:
     @pytest.mark.parametrize("make", [flat, photos], ids=["pixels", "encoded"])
     def test_the_policy_none_changes_nothing_whatever_else_is_set(self, make: Callable[[int], LabelledImages]) -> None:
         loud = Augmentation(policy="none", crop_padding=1, flip=True, rotation=90, cutout=0.9)
-        assert_same(batches_of(make(8), augmentation=loud), batches_of(make(8), augmentation=NOTHING))
+        assert_same(
+            batches_of(make(8), augmentation=loud), batches_of(make(8), augmentation=Augmentation(policy="none"))
+        )
+
+    @pytest.mark.parametrize("fit", ["crop", "pad", "stretch"])
+    def test_the_policy_none_shows_what_evaluation_sees_of_a_photograph(self, fit: Fit) -> None:
+        """The photographs are not square: with `crop`, it is the largest central square."""
+        data = photos(8)
+        (batch,) = batches_of(data, augmentation=Augmentation(policy="none"), fit=fit)
+        for pixels, label in zip(batch.images, batch.labels.tolist(), strict=True):
+            assert (pixels.permute(1, 2, 0).numpy() == decode(data.images.item(label), 6, 1.0, fit)).all()
 
     def test_features_are_never_mixed(self) -> None:
         features = torch.rand(20, 5, generator=torch.Generator().manual_seed(0))

@@ -275,6 +275,7 @@ class TestCrops:
             assert (right - left) / (bottom - top) == pytest.approx(ratio, rel=1e-6)
         else:
             assert (right - left) * (bottom - top) <= area * whole * (1 + 1e-6)
+        assert 3 / 4 * (1 - 1e-6) <= (right - left) / (bottom - top) <= 4 / 3 * (1 + 1e-6)  # nearly square
 
     @given(width=st.integers(1, 40), height=st.integers(1, 40), size=st.integers(1, 20), seed=st.integers(0, 10**6))
     @settings(max_examples=50, deadline=None)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cotransport.data import transformations as change
-from cotransport.data.decoding import Window
+from cotransport.data.decoding import WIDEST, Window
 from cotransport.settings.sections import Augmentation
 
 TRIVIAL_CHANGES = (
@@ -98,7 +98,7 @@ def draw(settings: Augmentation, count: int, generator: torch.Generator) -> Draw
     shift = torch.randint(-pad, pad + 1, (count, 2), generator=generator)
     window = torch.rand(count, 4, generator=generator)
     window[:, 0] = settings.min_area + (1 - settings.min_area) * window[:, 0]
-    window[:, 1] = torch.exp((2 * window[:, 1] - 1) * math.log(4 / 3))
+    window[:, 1] = torch.exp((2 * window[:, 1] - 1) * math.log(WIDEST))
     if settings.min_area == 1:
         window[:, 1] = 1
     flip = torch.rand(count, generator=generator) < 0.5

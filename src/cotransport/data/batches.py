@@ -139,7 +139,11 @@ def training_batches(
     def requests() -> Iterator[list[Request]]:
         for drawn in batch_draws:
             ahead.append(drawn)
-            yield list(zip(drawn.indices.tolist(), drawn.draws.windows(), strict=True))
+            indices = drawn.indices.tolist()
+            if settings.policy == "none":
+                yield [(index, 1.0) for index in indices]  # as large a central part as there is
+            else:
+                yield list(zip(indices, drawn.draws.windows(), strict=True))
 
     workers = default_workers(len(data)) if workers is None else workers
     for squares in decode_batches(data.images.item, data.images.size, requests(), workers, fit=fit):

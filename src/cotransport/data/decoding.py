@@ -52,6 +52,10 @@ _UPRIGHT = {
 }
 
 
+WIDEST = 4 / 3
+"""Largest ratio of the sides of a random part that becomes a square."""
+
+
 class Window(NamedTuple):
     """A part of an image, relative to its size."""
 
@@ -266,9 +270,10 @@ def window_box(width: int, height: int, window: Window, fit: Fit = "crop") -> tu
     """
     if fit == "crop":
         area = window.area * width * height
-        w, h = math.sqrt(area * window.ratio), math.sqrt(area / window.ratio)
+        w, h = min(width, math.sqrt(area * window.ratio)), min(height, math.sqrt(area / window.ratio))
+        w, h = min(w, WIDEST * h), min(h, WIDEST * w)  # the edges of a long image may have made it long
     else:
         w, h = width * math.sqrt(window.area * window.ratio), height * math.sqrt(window.area / window.ratio)
-    w, h = min(width, w), min(height, h)
+        w, h = min(width, w), min(height, h)
     left, top = (width - w) * window.x, (height - h) * window.y
     return left, top, left + w, top + h
