@@ -89,6 +89,14 @@ def test_a_run_on_frozen_features_is_resumed(method: str, tmp_path: Path) -> Non
     assert comparable(resumed.model_dump()) == comparable(whole.model_dump())
 
 
+@pytest.mark.parametrize("method", ["bic", "icarl", "analytic"])
+def test_predictions_are_averaged_over_mirror_images_of_frozen_features(method: str, tmp_path: Path) -> None:
+    photos = f"data.source={write(blobs(4, 8), tmp_path / 'photos')}"
+    settings = (photos, "stream={step: 2}", f"methods=[{method}]", *FROZEN)
+    [result] = run_digits(*settings, "prediction.flip=true", "schedule.epochs=1", out=tmp_path)
+    assert len(result.steps) == 2
+
+
 def test_frozen_features_are_computed_once_for_all_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passes, photos = Passes(monkeypatch), f"data.source={write(blobs(4, 8), tmp_path / 'photos')}"
     run_digits(photos, "stream={step: 2}", "methods=[analytic, icarl]", "seeds=[1, 2]", *FROZEN, out=tmp_path)

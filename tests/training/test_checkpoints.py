@@ -18,6 +18,12 @@ def checkpoint(steps: int) -> Checkpoint:
     return Checkpoint(steps, 7, {"a": strided, "b": torch.tensor(steps), "empty": torch.empty(0, 3)})
 
 
+def resume(kept: Checkpoints) -> None:
+    found = kept.load(0)
+    assert found is not None
+    kept.resume(found)
+
+
 def test_the_newest_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path / "new" / "folder")
     assert kept.load(0) is None
@@ -41,12 +47,12 @@ def test_the_time_before_an_interruption_counts_once(tmp_path: Path, monkeypatch
     now += 500  # killed: what came after the checkpoint is repeated
     second = Checkpoints(tmp_path)
     now += 2  # a pass over the images, which the first process had made too
-    second.load(0)
+    resume(second)
     assert second.seconds_before + 2 == 30
     now += 8
     second.write(0, checkpoint(5))
     third = Checkpoints(tmp_path)
-    third.load(0)
+    resume(third)
     assert third.seconds_before == 38
     now += 100  # a second training in the same task
     assert third.load(1) is None
@@ -56,7 +62,7 @@ def test_the_time_before_an_interruption_counts_once(tmp_path: Path, monkeypatch
 def test_a_checkpoint_without_times_is_read(tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path)
     write_tensors(tmp_path / "training-0-3-0of1.safetensors", checkpoint(3).tensors, {"epochs": "7"})
-    assert kept.load(0) is not None
+    resume(kept)
     assert kept.seconds_before == 0
 
 

@@ -32,6 +32,8 @@ class Checkpoint(NamedTuple):
     epochs: int
     """Epochs of the whole training."""
     tensors: dict[str, Tensor]
+    seconds: float = 0.0
+    """Time since the task began, when the checkpoint was written. Filled in by `Checkpoints`."""
 
 
 class Checkpoints:
@@ -89,14 +91,18 @@ class Checkpoints:
         try:
             tensors, metadata = read_tensors(path)
             seconds = float(metadata.get("seconds", "0"))  # earlier releases did not write it
-            found = Checkpoint(max(complete), int(metadata["epochs"]), tensors)
+            return Checkpoint(max(complete), int(metadata["epochs"]), tensors, seconds)
         except (KeyError, ValueError) as error:
             message = f"{path}: damaged ({error}). The training starts from the beginning"
             warnings.warn(message, CotransportWarning, stacklevel=2)
             return None
-        # what this process has done so far, such as a pass over the images, is a part of these seconds
-        self.seconds_before = max(self.seconds_before, seconds - (time.perf_counter() - self._created))
-        return found
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Count the time before a checkpoint from which a training is resumed.
+
+        What this process has done so far, such as a pass over the images, is a part of that time.
+        """
+        self.seconds_before = max(self.seconds_before, checkpoint.seconds - (time.perf_counter() - self._created))
 
     def _files(self) -> list[tuple[Path, int, int, int, int]]:
         """All checkpoint files, each with its training, steps, rank and number of processes."""

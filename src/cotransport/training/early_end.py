@@ -42,7 +42,8 @@ class EarlyEnd:
         enough = self._schedule.enough
         if enough is None or self._decided:
             return
-        self._right += (output.logits.detach().argmax(dim=1) == batch.labels).sum()
+        if batch.weight:  # a process without images in a batch gets one of weight 0
+            self._right += (output.logits.detach().argmax(dim=1) == batch.labels).sum()
         self._images += batch.total
         epoch, step = divmod(number + 1, self._steps)
         if step:

@@ -136,9 +136,13 @@ class Trainer:
         return inference.outputs(network, images, self.device, view=self.prediction.view)
 
     def predictions(self, network: Network, images: Images) -> Output:
-        """Like `outputs`, as the classifier will predict: averaged over mirror images, if the settings say so."""
+        """Like `outputs`, as the classifier will predict: averaged over mirror images, if the settings say so.
+
+        Features of a frozen backbone have no mirror images here.
+        """
         settings = self.prediction
-        return inference.outputs(network, images, self.device, flip=settings.flip, view=settings.view)
+        flip = settings.flip and not isinstance(images, Vectors)
+        return inference.outputs(network, images, self.device, flip=flip, view=settings.view)
 
     def features(self, network: Network, images: Images) -> Tensor:
         """Features (n, d) of all images, on the CPU; the same in every process."""
@@ -165,7 +169,11 @@ class Trainer:
             warnings.warn(message, CotransportWarning, stacklevel=2)
             saved = None
         done = saved.steps if saved else -1
-        return saved if self.processes.largest(done) == -self.processes.largest(-done) else None
+        agreed = self.processes.largest(done) == -self.processes.largest(-done)  # in all processes, or they would wait
+        if saved is None or not agreed:
+            return None
+        checkpoints.resume(saved)
+        return saved
 
     def _checkpoint_or_stop(self, number: int, training: _Training, done: int) -> None:
         """After `done` steps, write a checkpoint if one is due. If a signal was received, write one and stop."""
