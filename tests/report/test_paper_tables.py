@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cotransport.report.aggregate import summarise
-from cotransport.report.paper_tables import contents_of, short_titles
+from cotransport.report.paper_tables import FAST_NOTE, contents_of, short_titles
 from tests.report.paper import TABLE, before_training, some_streams
 from tests.report.results import RECIPE, make_result
 
@@ -29,7 +29,7 @@ class TestTable:
             "Accuracy on all classes seen so far, measured after each task, in percent; mean over the tasks. ± is the "
             "sample standard deviation over seeds, and – means that there is no number.",
             "“paper” is the number in the paper, and “survey” the one in its authors' later survey (arXiv 2302.03648).",
-            "Ours are of the fast recipes, with another network and shorter training than the paper's.",
+            FAST_NOTE,
             "Our COIL has CE + lambda / (1 - lambda) KD beside the transports, the paper's has "
             "(1 - lambda) CE + lambda KD.",
             "The paper: It is 20 % better.",

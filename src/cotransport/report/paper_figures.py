@@ -15,19 +15,21 @@ from cotransport.report.summaries import StreamSummary
 from cotransport.report.tables import LAST
 from cotransport.report.text import one_decimal
 
+VARIED = ("coil", "coil-tuned")
+"""The methods that a row of COIL's own variations, such as CE+KD+PT, is made of."""
 COLUMNS = 2
 """Panels side by side."""
 
 
 def figure_of(streams: Sequence[StreamSummary], *, before_training: bool = False) -> Figure:
-    """The paper's curves, and panels for new classes before training where these were evaluated.
+    """The paper's curves.
 
-    before_training : only the latter, if there are any.
+    before_training : instead, panels for new classes before training, if these were evaluated.
     """
     titles = short_titles(streams)
-    initial = [panel for stream in streams for panel in _initial_panels(stream)]
     curves = [_curves(stream, title) for stream, title in zip(streams, titles, strict=True)]
-    panels = initial if initial and before_training else curves + initial
+    initial = [panel for stream in streams for panel in _initial_panels(stream)] if before_training else []
+    panels = initial or curves
     lines = max(len(panel.lines) for panel in panels)
     columns, rows = min(COLUMNS, len(panels)), -(-len(panels) // COLUMNS)
     figure = Figure(figsize=(6.0 * columns, max(3.4, 1.0 + 0.18 * lines) * rows), layout="constrained")
@@ -72,14 +74,26 @@ def _initial_panels(stream: StreamSummary) -> Iterator[_Panel]:
 def _with_lead(title: str, stream: StreamSummary) -> str:
     """A panel's title, with the lead of COIL over the next best method after the last task, if there are both.
 
-    It is the difference of the accuracies as they are printed, so that a reader who subtracts gets the same.
+    Its own variations are no rivals: the best of them is named by itself. A lead is the difference of the accuracies as
+    they are printed, so that a reader who subtracts gets the same.
     """
     last = {method.name: round(LAST.estimate(method).mean, 1) for method in stream.competitors}
-    others = {name: value for name, value in last.items() if name != OURS and not math.isnan(value)}
-    if not others or math.isnan(last.get(OURS, math.nan)):
-        return title
-    best = max(others, key=others.__getitem__)
-    points = one_decimal(abs(last[OURS] - others[best]))
-    if points == one_decimal(0.0):
-        return f"{title}: {OURS} level with {best}"
-    return f"{title}: {OURS} {points} {'ahead of' if last[OURS] > others[best] else 'behind'} {best}"
+    own = last.pop(OURS, math.nan)
+    variations = {method.name for method in stream.competitors if method.results[0].method in VARIED}
+    leads = []
+    for is_variation in (False, True):
+        others = {
+            name: value
+            for name, value in last.items()
+            if (name in variations) is is_variation and not math.isnan(own - value)
+        }
+        if others:
+            best = max(others, key=others.__getitem__)
+            leads.append(f"{_lead(own - others[best])} {best}")
+    return f"{title}: {OURS} {', '.join(leads)}" if leads else title
+
+
+def _lead(points: float) -> str:
+    if one_decimal(abs(points)) == one_decimal(0.0):
+        return "level with"
+    return f"{one_decimal(abs(points))} {'ahead of' if points > 0 else 'behind'}"
