@@ -240,16 +240,26 @@ class TestHuggingFace:
             assert datasets.are_progress_bars_disabled() == disabled
 
     @pytest.mark.usefixtures("offline")
+    def test_an_unknown_id_says_where_it_was_looked_for(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        for root, words in (
+            (tmp_path, "nor under COTRANSPORT_DATA"),
+            (tmp_path / "no", "and COTRANSPORT_DATA names none"),
+        ):
+            monkeypatch.setenv("COTRANSPORT_DATA", str(root))
+            with pytest.raises(DataError, match=rf"nobody/no-such-data: no such folder \({words}"):
+                as_labelled("nobody/no-such-data")
+
+    @pytest.mark.usefixtures("offline")
     def test_an_unknown_id_without_a_network(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("COTRANSPORT_DATA", raising=False)
         monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)  # the library would make a slow attempt
         started = time.monotonic()
         with pytest.raises(DataError) as caught:
             as_labelled("nobody/no-such-data")
         assert time.monotonic() - started < 5
-        assert str(caught.value).startswith(
-            "nobody/no-such-data: no such folder (nor under COTRANSPORT_DATA), and not found on the hub: "
-        )
-        assert str(caught.value).endswith("Check the path or the data set's id")
+        problem = "nobody/no-such-data: no such folder (and COTRANSPORT_DATA is not set), and the hub cannot be reached"
+        assert str(caught.value).startswith(problem)
+        assert "set COTRANSPORT_DATA to the folder that has it" in str(caught.value)
         assert datasets.config.HF_HUB_OFFLINE is False
 
     def test_an_id_that_is_not_on_the_hub(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ They are read from memory-mapped files, or as a stream (`data.streaming`).
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -236,6 +237,12 @@ class HuggingFace:
         except DataError:
             raise
         except Exception as error:
+            if self._folder is None and datasets.config.HF_HUB_OFFLINE:
+                raise DataError(
+                    f"{self._settings.source}: no such folder {_beside()}, and the hub cannot be reached",
+                    hint="Give the data set's folder with --data, set COTRANSPORT_DATA to the folder that has it, or "
+                    "check the network and the data set's id",
+                ) from None
             reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
             raise DataError(f"{self._settings.source}: {self._not_found}{reason}. {remedy}") from None
         finally:
@@ -258,7 +265,15 @@ class HuggingFace:
 
     @property
     def _not_found(self) -> str:
-        return "" if self._folder else "no such folder (nor under COTRANSPORT_DATA), and not found on the hub: "
+        return "" if self._folder else f"no such folder {_beside()}, and not found on the hub: "
+
+
+def _beside() -> str:
+    """In which other folder a data set was looked for, in brackets."""
+    root = os.environ.get("COTRANSPORT_DATA")
+    if not root:
+        return "(and COTRANSPORT_DATA is not set)"
+    return "(nor under COTRANSPORT_DATA)" if Path(root).is_dir() else f"(and COTRANSPORT_DATA names none: {root})"
 
 
 class _LabelledRows(NamedTuple):
