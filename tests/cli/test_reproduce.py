@@ -133,7 +133,7 @@ class TestReproduce:
         assert missing in printed
         code, printed = cotransport("reproduce", "table1", "--no-run", "--seeds", "1,2", "--out", "there")
         assert code == 0, printed
-        assert "digits-2: finetune; COIL with seed 2. digits-3" in printed
+        assert "digits-2: finetune; seed 2 of COIL. digits-3" in printed
 
     @pytest.mark.parametrize("change", [["--set", "schedule.epochs=2"], ["--methods", "finetune"], ["--seeds", "7"]])
     def test_without_running_other_runs_than_those_asked_for_are_left_out(

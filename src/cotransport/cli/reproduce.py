@@ -164,17 +164,20 @@ def _missing(recipes: Sequence[Recipe], finished: Sequence[Sequence[Result]]) ->
     parts = []
     for recipe, results in zip(recipes, finished, strict=True):
         found = {result.folder for result in results}
-        seeds: dict[str, list[str]] = {}
+        seeds: dict[str, list[int]] = {}
         for one in runs_of(recipe):
             if one.folder not in found:
-                seeds.setdefault(one.label, []).append(str(one.seed))
-        all_seeds = len(recipe.seeds)
-        labels = [
-            label if len(own) == all_seeds else f"{label} with seed{'s' * (len(own) > 1)} {', '.join(own)}"
-            for label, own in seeds.items()
-        ]
-        if labels:
-            parts.append(f"{recipe.name}: {'; '.join(labels)}")
+                seeds.setdefault(one.label, []).append(one.seed)
+        by_seeds: dict[tuple[int, ...], list[str]] = {}
+        for label, own in seeds.items():
+            by_seeds.setdefault(tuple(own), []).append(label)
+        groups = []
+        for numbers, labels in by_seeds.items():
+            plural = "s" if len(numbers) > 1 else ""
+            some = f"seed{plural} {', '.join(map(str, numbers))} of " if len(numbers) < len(recipe.seeds) else ""
+            groups.append(f"{some}{', '.join(labels)}")
+        if groups:
+            parts.append(f"{recipe.name}: {'; '.join(groups)}")
     return f"Not run yet: {'. '.join(parts)}." if parts else ""
 
 
