@@ -204,6 +204,19 @@ class TestReproduce:
         assert message in printed
 
 
+def test_decision_boundaries_with_what_the_paper_says(cotransport: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"boundary": Reproduction("Boundaries", ("digits-boundary",), "The two are told apart.")}
+    monkeypatch.setattr(reproductions, "REPRODUCTIONS", known)
+    words = ("--set", "schedule.epochs=1", "--set", "device.accelerator=cpu", "--out", "here")
+    code, printed = cotransport("reproduce", "boundary", *words)
+    assert code == 0, printed
+    assert "\\xa0" not in printed
+    page = Path("here/boundary.html").read_text(encoding="utf-8")
+    assert "The paper: The two are told apart." in page
+    assert "built from" in page
+    assert "What it cost" not in page
+
+
 def test_what_can_be_reproduced(cotransport: Command) -> None:
     code, printed = cotransport("reproduce")
     assert code == 0

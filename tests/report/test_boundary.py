@@ -14,7 +14,7 @@ from cotransport.errors import RunError
 from cotransport.experiments.boundary import Boundary, View
 from cotransport.experiments.results import Origin, SourceShare, Transport
 from cotransport.report import boundary as boundary_module
-from cotransport.report.boundary import accuracy_text, draw_boundary
+from cotransport.report.boundary import accuracy_text, classes_table, draw_boundary
 
 EAST, NORTH, BETWEEN = [1.0, 0.0], [0.0, 1.0], [0.8, 0.6]
 TRANSPORT = Transport(
@@ -58,6 +58,14 @@ def test_old_and_new_classes_are_shown_side_by_side(tmp_path: Path, figures: lis
     old, grown = figures[0].axes
     assert names(old) == ["east", "north"]
     assert names(grown) == ["east", "north", "between"]
+
+
+@pytest.mark.parametrize(("transport", "shares"), [(TRANSPORT, "east 0.50"), (None, "")])
+def test_the_table_has_what_new_classes_are_built_from(transport: Transport | None, shares: str) -> None:
+    rows = classes_table(Boundary(OLD, GROWN, transport)).rows
+    assert [row[0] for row in rows] == ["east", "north", "between"]
+    assert rows[2][1:] == ["new", accuracy_text(GROWN, 2), shares]
+    assert [row[1] for row in rows[:2]] == [accuracy_text(OLD, number) for number in range(2)]
 
 
 @pytest.mark.parametrize(

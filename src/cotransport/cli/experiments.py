@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cotransport.engines import Failure
-    from cotransport.experiments.boundary import Boundary
     from cotransport.experiments.dry_run import DryRun
     from cotransport.experiments.recipe import Recipe
+    from cotransport.report.paper_tables import PaperTable
     from cotransport.report.summaries import StreamSummary
 
 app = typer.Typer()
@@ -249,23 +249,27 @@ def visualize(
     draw_boundary_of(chosen, folder or Path("runs") / chosen.name)
 
 
-def draw_boundary_of(recipe: Recipe, folder: Path) -> Path | None:
+def draw_boundary_of(recipe: Recipe, folder: Path) -> tuple[Path, PaperTable] | None:
     """Train a recipe in two dimensions, and draw and print its decision boundaries.
 
-    Returns the path of the figure; None in a process that draws nothing.
+    Returns the path of the figure and the table of its classes; None in a process that draws nothing.
     """
     from cotransport.experiments.boundary import boundary
-    from cotransport.report.boundary import draw_boundary
+    from cotransport.report.boundary import classes_table, draw_boundary
 
     is_first = is_first_process(recipe.device)
     with listening() as listener:
         found = boundary(recipe, listener)
     if not is_first:
         return None
-    _show_boundary(found)
+    classes = classes_table(found)
+    table = Table(*classes.headings, box=None, header_style="bold")
+    for row in classes.rows:
+        table.add_row(*(markup(cell.replace("\N{NO-BREAK SPACE}", " ")) for cell in row))
+    out.print(table)
     figure = draw_boundary(found, folder)
     out.print(f"figure: [bold]{markup(figure)}[/]", soft_wrap=True)
-    return figure
+    return figure, classes
 
 
 def _report_folder(place: Path) -> Path:
@@ -276,21 +280,6 @@ def _report_folder(place: Path) -> Path:
 def _as_yaml(value: object) -> str:
     """A value as it is written in a recipe."""
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _show_boundary(found: Boundary) -> None:
-    """Print the accuracy of every class, and what the new ones were built from."""
-    from cotransport.report.boundary import accuracy_text
-
-    table = Table("class", "accuracy before", "with new classes", "built from", box=None, header_style="bold")
-    old = len(found.old.classes)
-    origins = [] if found.transport is None else found.transport.origins
-    for number, name in enumerate(found.grown.classes):
-        own = origins[number - old].sources if origins and number >= old else []
-        shares = ", ".join(f"{source.name} {source.share:.2f}" for source in own)
-        before = accuracy_text(found.old, number) if number < old else "new"
-        table.add_row(markup(name), before, accuracy_text(found.grown, number), markup(shares))
-    out.print(table)
 
 
 def _show_summary(streams: Sequence[StreamSummary]) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cotransport.experiments.recipe import Recipe
+    from cotransport.experiments.reproductions import Reproduction
     from cotransport.experiments.results import Result
 
 app = typer.Typer()
@@ -93,7 +94,7 @@ def reproduce(
     if name == BOUNDARY and dry_run:
         _show_plan(recipes, [[]], tasks=1)
     elif name == BOUNDARY:
-        _draw_boundary(recipes[0], REPRODUCTIONS[name].shows, folder)
+        _draw_boundary(recipes[0], REPRODUCTIONS[name], folder)
     elif dry_run:
         _show_plan(recipes, _finished(recipes, folder, earlier))
     elif no_run:
@@ -105,12 +106,16 @@ def reproduce(
         _run(name, recipes, folder, parallel, resume=resume, overwrite=overwrite)
 
 
-def _draw_boundary(recipe: Recipe, title: str, folder: Path) -> None:
+def _draw_boundary(recipe: Recipe, reproduction: Reproduction, folder: Path) -> None:
+    from cotransport.report.boundary import EXPLANATION
+    from cotransport.report.paper_tables import Contents, paper_note
     from cotransport.report.reproduction import write_page
 
-    figure = draw_boundary_of(recipe, folder)
-    if figure is not None:
-        _show_files([write_page(folder, figure.stem, title)])
+    drawn = draw_boundary_of(recipe, folder)
+    if drawn is not None:
+        figure, classes = drawn
+        contents = Contents([classes], [f"{EXPLANATION} Recipe: {recipe.name}.", paper_note(reproduction)])
+        _show_files([write_page(folder, figure.stem, reproduction.shows, contents)])
 
 
 def _finished(recipes: Sequence[Recipe], folder: Path, places: Sequence[Path] | None) -> list[list[Result]]:

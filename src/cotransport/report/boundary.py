@@ -11,6 +11,7 @@ from cotransport import metrics
 from cotransport.errors import RunError
 from cotransport.experiments.boundary import Boundary, View
 from cotransport.report.drawing import paper_style, save_figure
+from cotransport.report.paper_tables import PaperTable
 from cotransport.report.style import COLOURS
 from cotransport.report.text import one_decimal, one_line, plural, shorten
 
@@ -77,6 +78,19 @@ def _draw_view(axes: object, view: View, title: str) -> None:
         text = f"{shorten(one_line(name).replace('_', ' '), 16)}\n{accuracy_text(view, number)}"
         axes.text(float(x), float(y), text, ha="center", va="center", color=colours[number], weight="bold", fontsize=9)
     axes.set(title=title, xticks=[], yticks=[], xlim=(-EXTENT, EXTENT), ylim=(-EXTENT, EXTENT), aspect="equal")
+
+
+def classes_table(found: Boundary) -> PaperTable:
+    """The accuracy of every class before and after the new ones come, and what the new ones were built from."""
+    old = len(found.old.classes)
+    origins = [] if found.transport is None else found.transport.origins
+    rows = []
+    for number, name in enumerate(found.grown.classes):
+        own = origins[number - old].sources if origins and number >= old else []
+        shares = ", ".join(f"{source.name} {source.share:.2f}" for source in own)
+        before = accuracy_text(found.old, number) if number < old else "new"
+        rows.append([name, before, accuracy_text(found.grown, number), shares])
+    return PaperTable(["class", "accuracy before", "with new classes", "built from"], rows, "Classes")
 
 
 def _radii(labels: metrics.Integers) -> metrics.Floats:

@@ -59,7 +59,7 @@ class Contents:
 
     tables: list[PaperTable]
     notes: list[str]
-    costs: PaperTable
+    costs: PaperTable | None = None
     """What the runs cost: a row for each stream."""
 
 
@@ -75,10 +75,15 @@ def contents_of(streams: Sequence[StreamSummary], reproduction: Reproduction) ->
         *([PUBLISHED_NOTE] if has_published else []),
         *([FAST_NOTE] if any(column.recipe.endswith(FAST) for column in columns if column.stream) else []),
         *(_loss_notes(streams) if has_published else []),
-        f"The paper: {reproduction.paper}",
+        paper_note(reproduction),
         *(_oracle_note(columns) if has_published else []),
     ]
     return Contents(tables, notes, _costs(columns))
+
+
+def paper_note(reproduction: Reproduction) -> str:
+    """What the paper reports, as a note."""
+    return f"The paper: {reproduction.paper}"
 
 
 @dataclass(frozen=True)

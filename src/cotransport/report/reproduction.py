@@ -52,7 +52,7 @@ def markdown(contents: Contents) -> str:
     """The tables and notes in Markdown."""
     parts = [_markdown_table(table) for table in contents.tables]
     parts += [f"{escape_markdown(note)}\n" for note in contents.notes]
-    return "\n".join([*parts, _markdown_table(contents.costs)])
+    return "\n".join(parts if contents.costs is None else [*parts, _markdown_table(contents.costs)])
 
 
 def _markdown_table(table: PaperTable) -> str:
@@ -65,7 +65,7 @@ def _markdown_table(table: PaperTable) -> str:
 def latex(contents: Contents) -> str:
     """The tables as LaTeX tabulars for the package booktabs."""
     notes = "".join(f"% {note}\n" for note in contents.notes)
-    tables = "\n".join(_latex_table(table) for table in (*contents.tables, contents.costs))
+    tables = "\n".join(_latex_table(table) for table in (*contents.tables, contents.costs) if table is not None)
     return f"% needs \\usepackage{{booktabs}}\n{notes}{tables}"
 
 
