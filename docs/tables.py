@@ -107,7 +107,9 @@ def reproduction(name: str) -> str:
         return "\nNot measured yet.\n\n"
     lines = markdown(contents_of(summarise(results), REPRODUCTIONS[name])).splitlines()
     wrapped = [
-        part for line in lines for part in ([line] if line.startswith("|") else textwrap.wrap(line, WIDTH) or [""])
+        part
+        for line in lines
+        for part in ([line] if line.startswith("|") else textwrap.wrap(line, WIDTH, break_on_hyphens=False) or [""])
     ]
     return "\n".join(["", *wrapped, "", *source(results), ""])
 
@@ -283,7 +285,7 @@ def settings_of(run_command: str) -> Mapping[str, Any]:
 def given_command(result: Result) -> str:
     """The command that a run was started with, without its folder and engine, methods, seeds and threads."""
     left_out = r" --((out|engine|jobs) \S+|resume|overwrite|set '?(methods|seeds|device\.threads)=.*?)(?= --|$)"
-    kept = re.sub(left_out, "", str(result.environment["command"]))
+    kept = re.sub(left_out, "", re.sub(r" (-q|-v|--quiet|--verbose)(?= |$)", "", str(result.environment["command"])))
     # earlier releases recorded values without their quotation marks
     return re.sub(r"(?<= --set )[^'].*?(?= --|$)", lambda value: shlex.quote(value[0]), kept).strip()
 

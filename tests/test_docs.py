@@ -293,7 +293,7 @@ def test_tables_of_results_have_the_numbers_of_their_archive(
     (tmp_path / "results").mkdir()
     lasts = {("coil", 1): 70.0, ("coil", 2): 74.0, ("replay", 1): 68.0, ("replay", 2): 70.0}
     ran = "cotransport run digits --set methods=[coil, replay] --set memory.total=50 --set device.threads=2"
-    ran += " --out runs/here --set seeds=[1] --resume"
+    ran += " --out runs/here --set seeds=[1] --resume -q"
     recipe = load_recipe("digits", ["memory.total=50", "schedule.epochs=7"])  # the recipe had 7 epochs then
     results = [
         make_result(
