@@ -39,6 +39,15 @@ class TestOpenSource:
             as_labelled("https://example.org/x")
 
     @pytest.mark.parametrize("name", BY_HAND)
+    def test_an_empty_folder_of_an_official_data_set_says_how_it_must_lie(
+        self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COTRANSPORT_DATA", str(tmp_path))
+        (tmp_path / name).mkdir()
+        with pytest.raises(DataError, match=rf"{name}: has no subfolders\. .* http.*must contain"):
+            open_source(Data(source=name))
+
+    @pytest.mark.parametrize("name", BY_HAND)
     def test_a_data_set_to_fetch_by_hand(self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         monkeypatch.delenv("COTRANSPORT_DATA", raising=False)

@@ -131,6 +131,8 @@ def _source_in(folder: Path, settings: Data) -> Source:
         return official
     if is_hugging_face(folder):
         return HuggingFace(settings, folder if folder.name else folder.resolve())  # the library needs a name
+    if folder.name in BY_HAND and not subfolders(folder):
+        raise DataError(f"{folder}: has no subfolders. {BY_HAND[folder.name]}")
     return ImageFolder(settings, folder)
 
 
