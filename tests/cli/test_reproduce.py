@@ -119,7 +119,7 @@ class TestReproduce:
         words = ["reproduce", "table1", "--methods", "COIL", "--out"]
         assert cotransport(*words, "here")[0] == 0
         code, printed = cotransport(*words, "there", "--from", "here", "--no-run", "--set", "memory.total=30")
-        assert (code, "--no-run: nothing of table1 is finished" in printed) == (2, True)
+        assert (code, "--no-run: no run of table1 with these settings is finished" in printed) == (2, True)
 
     def test_without_running_the_table_has_what_is_finished(self, cotransport: Command) -> None:
         assert cotransport("reproduce", "table1", "--methods", "COIL", "--out", "here")[0] == 0
@@ -141,7 +141,7 @@ class TestReproduce:
     ) -> None:
         assert cotransport("reproduce", "table1", "--methods", "COIL", "--out", "here")[0] == 0
         code, printed = cotransport("reproduce", "table1", "--no-run", *change, "--out", "here")
-        assert (code, "nothing of table1 is finished with these settings" in printed) == (2, True)
+        assert (code, "no run of table1 with these settings is finished" in printed) == (2, True)
 
     @pytest.mark.parametrize("change", ["augmentation.cutout=0.5", "augmentation.policy=trivial", "memory.total=30"])
     def test_runs_with_other_settings_are_not_taken(self, cotransport: Command, change: str) -> None:
@@ -149,7 +149,7 @@ class TestReproduce:
         words = ("reproduce", "table1", "--methods", "COIL", "--no-run", "--from", "here", "--out", "there")
         assert cotransport("reproduce", "table1", "--methods", "COIL", "--set", change, "--out", "here")[0] == 0
         code, printed = cotransport(*words)
-        assert (code, "--from here: none of its 2 results is a run of digits-2" in printed) == (2, True)
+        assert (code, "--from here: none of the 2 results has the settings of digits-2" in printed) == (2, True)
         assert cotransport(*words, "--set", change)[0] == 0
 
     def test_a_run_that_follows_another_is_no_run_of_the_recipe_itself(
@@ -188,7 +188,7 @@ class TestReproduce:
         ("words", "message"),
         [
             (["tabel1"], "did you mean 'table1'?"),
-            (["table2"], "There are: table1"),
+            (["table2"], "Choose one of: table1"),
             (["table1", "--seeds", "one"], "whole numbers separated by commas"),
             (["table1", "--seeds", "1" * 5000], "whole numbers separated by commas"),
             (["table1", "--fast"], "no fast version of table1"),

@@ -243,7 +243,7 @@ class TestHuggingFace:
     def test_an_unknown_id_says_where_it_was_looked_for(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         for root, words in (
             (tmp_path, "nor under COTRANSPORT_DATA"),
-            (tmp_path / "no", "and COTRANSPORT_DATA names none"),
+            (tmp_path / "no", "and COTRANSPORT_DATA is not a folder"),
         ):
             monkeypatch.setenv("COTRANSPORT_DATA", str(root))
             with pytest.raises(DataError, match=rf"nobody/no-such-data: no such folder \({words}"):
@@ -259,7 +259,7 @@ class TestHuggingFace:
         assert time.monotonic() - started < 5
         problem = "nobody/no-such-data: no such folder (and COTRANSPORT_DATA is not set), and the hub cannot be reached"
         assert str(caught.value).startswith(problem)
-        assert "set COTRANSPORT_DATA to the folder that has it" in str(caught.value)
+        assert "set COTRANSPORT_DATA to the folder that contains it" in str(caught.value)
         assert datasets.config.HF_HUB_OFFLINE is False
 
     def test_an_id_that_is_not_on_the_hub(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,7 @@ def reproduce(
     if name not in REPRODUCTIONS:
         known = ", ".join(REPRODUCTIONS)
         raise typer.BadParameter(
-            f"{name!r} is not known{nearest(name, REPRODUCTIONS)} There are: {known}", param_hint="NAME"
+            f"{name!r} is not known{nearest(name, REPRODUCTIONS)}  Choose one of: {known}", param_hint="NAME"
         )
     if overwrite and (resume or earlier or no_run):
         raise typer.BadParameter("--overwrite cannot be combined with --resume, --from or --no-run")
@@ -128,8 +128,8 @@ def _finished(recipes: Sequence[Recipe], folder: Path, places: Sequence[Path] | 
     if others and not any(adopted(recipe, others) for recipe in recipes):
         names = " ".join(str(place) for place in places or ())
         out.print(
-            f"--from {markup(names)}: none of its {len(others)} results is a run of {markup(recipes[0].name)} or the "
-            "other recipes with these settings. Look at --fast, --seeds and --set",
+            f"--from {markup(names)}: none of the {len(others)} results has the settings of {markup(recipes[0].name)} "
+            "or the other recipes. Give the --fast, --seeds and --set that these runs were made with",
             style="yellow",
             soft_wrap=True,
         )
@@ -153,8 +153,8 @@ def _show_finished(name: str, recipes: Sequence[Recipe], finished: Sequence[Sequ
     results = [result for own in finished for result in own]
     if not results:
         raise RunError(
-            f"--no-run: nothing of {name} is finished with these settings. Leave the option out, or give finished runs "
-            "with --from. Those of fast recipes need --fast"
+            f"--no-run: no run of {name} with these settings is finished. Leave the option out to start the runs, or "
+            "name finished ones with --from. If they are of the fast recipes, add --fast"
         )
     missing = _missing(recipes, finished)
     _show_files(_write(name, results, folder, missing))

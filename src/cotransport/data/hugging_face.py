@@ -239,9 +239,10 @@ class HuggingFace:
         except Exception as error:
             if self._folder is None and datasets.config.HF_HUB_OFFLINE:
                 raise DataError(
-                    f"{self._settings.source}: no such folder {_beside()}, and the hub cannot be reached",
-                    hint="Give the data set's folder with --data, set COTRANSPORT_DATA to the folder that has it, or "
-                    "check the network and the data set's id",
+                    f"{self._settings.source}: no such folder {_beside()}, and the hub cannot be reached (or "
+                    "HF_HUB_OFFLINE is set)",
+                    hint="Name the data set's folder with --data, or set COTRANSPORT_DATA to the folder that contains "
+                    "it. To download it, check the network and the data set's id",
                 ) from None
             reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
             raise DataError(f"{self._settings.source}: {self._not_found}{reason}. {remedy}") from None
@@ -273,7 +274,7 @@ def _beside() -> str:
     root = os.environ.get("COTRANSPORT_DATA")
     if not root:
         return "(and COTRANSPORT_DATA is not set)"
-    return "(nor under COTRANSPORT_DATA)" if Path(root).is_dir() else f"(and COTRANSPORT_DATA names none: {root})"
+    return "(nor under COTRANSPORT_DATA)" if Path(root).is_dir() else f"(and COTRANSPORT_DATA is not a folder: {root})"
 
 
 class _LabelledRows(NamedTuple):

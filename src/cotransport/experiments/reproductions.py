@@ -45,7 +45,7 @@ REPRODUCTIONS: Mapping[str, Reproduction] = {
     "cub": Reproduction(
         "CUB with three exemplars per class (Figure 4)",
         ("cub100-b0-10", "cub200-b0-10"),
-        "COIL is ahead of BiC by 20 %, of which measure is not said. There are curves, but no averages.",
+        "COIL is ahead of BiC by 20 %; the paper does not say of which measure. There are curves, but no averages.",
     ),
     "rafdb": Reproduction(
         "Facial expressions, RAF-DB (Figure 7)",
@@ -55,20 +55,21 @@ REPRODUCTIONS: Mapping[str, Reproduction] = {
     "ablation": Reproduction(
         "The parts of COIL, in five tasks (Figure 8, right)",
         ("cifar100-ablation",),
-        "Distillation is a small step beyond cross-entropy. Prospective and retrospective transport each improve on "
+        "Distillation improves a little on cross-entropy. Prospective and retrospective transport each improve on "
         "distillation, RT more than PT, and both together are best. There are curves, but no averages.",
     ),
     "initial": Reproduction(
         "New classes before any training (Figure 8, left)",
         ("cifar100-initial",),
         "Among ten new classes, random weights reach 10 %, the nearest class mean much more, and prospective "
-        "transport the most; the more classes are known, the more. Other numbers are not given.",
+        "transport the most. Accuracy rises with the number of known classes. Other numbers are not given.",
         before_training=True,
     ),
     "retrospection": Reproduction(
         "Retrospective transport in other methods",
         ("cifar100-retrospection",),
-        "The results are in the paper's supplement, which we do not have: the ten tasks and the weight 1 are ours.",
+        "The results are in the paper's supplement, which we do not have. The ten tasks and the weight of 1 are our "
+        "choice.",
     ),
     "boundary": Reproduction(
         "Decision boundaries in two dimensions (Figure 6)",
