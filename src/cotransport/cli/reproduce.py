@@ -80,7 +80,7 @@ def reproduce(
     if name not in REPRODUCTIONS:
         known = ", ".join(REPRODUCTIONS)
         raise typer.BadParameter(
-            f"{name!r} is not known{nearest(name, REPRODUCTIONS)}  Choose one of: {known}", param_hint="NAME"
+            f"{name!r} is not known{nearest(name, REPRODUCTIONS)} Choose one of: {known}", param_hint="NAME"
         )
     if overwrite and (resume or earlier or no_run):
         raise typer.BadParameter("--overwrite cannot be combined with --resume, --from or --no-run")
